@@ -1,4 +1,4 @@
-//! Warnings and infos, which travel beside a result.
+//! Warnings and infos, which travel with a result.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -8,14 +8,14 @@ use crate::number_text::{general, general_rounded};
 use crate::span::{Span, row_and_column};
 use model::calendar::rfc3339;
 
-/// At most so many annotations of a kind are shown; what is beyond is counted.
+/// Maximum of annotations shown of a kind; the others are counted.
 pub const ANNOTATIONS_MAX: usize = 10;
 
-/// At most so many different annotations are held; of further ones only how many there were
+/// Maximum of different annotations held; of further ones only the number
 /// is known, each repetition counted.
 pub const ANNOTATIONS_HELD_MAX: usize = 1_000;
 
-/// How much an annotation matters.
+/// Severity of an annotation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Severity {
     /// `PromQL warning: …`: the result may be wrong.
@@ -24,10 +24,10 @@ pub enum Severity {
     Info,
 }
 
-/// Where the cause of an annotation stands.
+/// Position of the cause of an annotation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Cause {
-    /// What is shown.
+    /// Position shown.
     pub at: Span,
     /// The operands of what says it, all together: of two with one message, the later in the
     /// order of evaluation is shown.
@@ -43,19 +43,19 @@ impl From<Span> for Cause {
 /// One annotation: a message and where in the query its cause stands.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Annotation {
-    /// How much it matters.
+    /// Severity.
     pub severity: Severity,
     /// The message without the `PromQL …:` prefix and without the position.
     pub message: String,
-    /// Where its cause stands.
+    /// Position of its cause.
     pub cause: Cause,
-    /// What was mended, where buckets were.
+    /// Repair of buckets, if any.
     pub repair: Option<BucketRepair>,
-    /// How many times it happened, where that is counted; else 0.
+    /// Number of times that it happened, if counted; else 0.
     pub count: u64,
 }
 
-/// What was done to the buckets of classic histograms to make their counts ascend.
+/// Repair of the buckets of classic histograms, to make their counts ascend.
 ///
 /// Units: bounds and counts as in the data; times in ms since the epoch.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -70,12 +70,12 @@ pub struct BucketRepair {
     pub start_ms: i64,
     /// The last time.
     pub end_ms: i64,
-    /// How many histograms, each time counted.
+    /// Number of histograms, counted each time.
     pub histogram_count: u64,
 }
 
 impl BucketRepair {
-    /// What follows the message.
+    /// Returns the text after the message.
     fn to_text(self) -> String {
         format!(
             ", from buckets {} to {}, with a max diff of {}, over {} samples from {} to {}",
@@ -108,7 +108,7 @@ impl BucketRepair {
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Annotations {
     entries: BTreeMap<(Severity, String), Annotation>,
-    /// How many were not held, by severity.
+    /// Number of those not held, by severity.
     beyond: BTreeMap<Severity, usize>,
 }
 
@@ -118,7 +118,7 @@ impl Annotations {
         self.add(Severity::Warning, message.into(), cause.into());
     }
 
-    /// Adds a warning of what has happened so many times, and is shown with their number.
+    /// Adds a warning that is shown with a count.
     pub fn warn_counted(
         &mut self,
         message: impl Into<String>,
@@ -182,7 +182,7 @@ impl Annotations {
         }
     }
 
-    /// Whether there is none.
+    /// Returns whether there are none.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }

@@ -5,11 +5,11 @@ use model::{BudgetError, SourceError};
 /// Why a query has no answer.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum QueryError {
-    /// Mend the query: it does not parse or its types do not fit.
+    /// Fix the query: it does not parse or its types do not fit.
     /// The message carries the position as Prometheus prints it: `1:5: parse error: …`.
     #[error("{0}")]
     Parse(String),
-    /// Mend the query or the data: Prometheus' own run-time errors.
+    /// Fix the query or the data: run-time errors as in Prometheus.
     #[error("{0}")]
     Execution(String),
     /// Raise a limit, ask for less, or come back.

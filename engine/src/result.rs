@@ -1,4 +1,4 @@
-//! What a query answers.
+//! Answers of queries.
 
 use std::sync::Arc;
 
@@ -16,28 +16,28 @@ pub struct QueryOutput {
     pub value: Value,
     /// Warnings and infos.
     pub annotations: Annotations,
-    /// What it cost.
+    /// Cost.
     pub stats: QueryStats,
-    /// How it was done, where that was asked for.
+    /// Explained plan, if requested.
     pub explained: Option<Explained>,
-    /// How many samples each step saw, where that was asked for.
+    /// Samples per step, if requested.
     pub step_stats: Option<StepStats>,
 }
 
-/// How many samples each step of a query saw.
+/// Number of samples that each step of a query saw.
 ///
 /// Shape: one count of each kind a step.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StepStats {
     /// The steps.
     pub steps: Steps,
-    /// How many samples each step saw.
+    /// Samples seen by each step.
     pub counts: Vec<u64>,
-    /// How many samples each step was the first to see.
+    /// Samples that each step was the first to see.
     pub read_counts: Vec<u64>,
 }
 
-/// What a query cost.
+/// Cost of a query.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct QueryStats {
     /// Samples decoded.
@@ -46,7 +46,7 @@ pub struct QueryStats {
     pub series_count: u64,
     /// The most bytes held at once.
     pub memory_bytes_peak: u64,
-    /// What was read of the object store.
+    /// Reads of the object store.
     pub object_store: ObjectStoreCost,
     /// Seconds spent parsing and planning.
     pub prepare_seconds: f64,
@@ -92,7 +92,7 @@ pub enum Value {
 }
 
 impl Value {
-    /// How many bytes it holds, labels aside, which others share.
+    /// Returns the number of bytes held, except labels, which are shared.
     pub fn bytes(&self) -> u64 {
         let bytes = match self {
             Value::Scalar { .. } => 0,
@@ -133,7 +133,7 @@ impl Value {
     }
 }
 
-/// What a series has at one time.
+/// Value of a series at one time.
 #[derive(Debug, Clone, PartialEq)]
 pub enum SampleValue {
     /// A number.
@@ -169,7 +169,7 @@ pub struct Row {
 }
 
 impl Row {
-    /// Whether there is a value at a step.
+    /// Returns whether there is a value at a step.
     #[inline]
     pub fn is_present(&self, step_index: usize) -> bool {
         self.presence[step_index / 64] >> (step_index % 64) & 1 == 1

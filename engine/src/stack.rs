@@ -1,4 +1,4 @@
-//! Stacks that hold the trees of queries, however deep they are.
+//! Stacks large enough for the syntax trees of queries.
 //!
 //! Parsing, planning, computing and dropping a tree all descend it level by level. A level takes
 //! text, so a text tells how deep its tree can be; address space that is not touched costs nothing.
@@ -10,20 +10,20 @@ use crate::parse::TREE_DEPTH_MAX;
 
 /// The stack of a thread that descends what is nested like common queries.
 pub(crate) const STACK_BYTES_MIN: usize = 8 << 20;
-/// What a level of a tree takes at most, in a build without optimisation.
+/// Maximum of bytes of a level of a tree, in a build without optimization.
 const LEVEL_BYTES: usize = 32 << 10;
 /// The stack for any tree.
 pub(crate) const STACK_BYTES_MAX: usize = TREE_DEPTH_MAX * LEVEL_BYTES;
 /// The shortest text of a level: `+a`.
 const LEVEL_TEXT_BYTES: usize = 2;
 
-/// The bytes of stack with which the tree of a text can be descended.
+/// Returns the bytes of stack that descending the tree of a text takes.
 pub fn stack_bytes(text: &str) -> usize {
     let levels = (text.len() / LEVEL_TEXT_BYTES).min(TREE_DEPTH_MAX);
     (levels * LEVEL_BYTES).max(STACK_BYTES_MIN)
 }
 
-/// Starts a thread with a stack of so many bytes.
+/// Starts a thread with a stack of `stack_bytes` bytes.
 ///
 /// Errors: of the system, which has no room for it; the work is dropped.
 pub fn start<T: Send + 'static>(
@@ -33,14 +33,14 @@ pub fn start<T: Send + 'static>(
     Builder::new().name("query".to_owned()).stack_size(stack_bytes).spawn(work)
 }
 
-/// A tree that is dropped where there is room for it.
+/// A tree that is dropped on a large enough stack.
 pub(crate) struct DeepTree<T: Send + 'static> {
     tree: Option<T>,
     stack_bytes: usize,
 }
 
 impl<T: Send + 'static> DeepTree<T> {
-    /// A tree that takes so many bytes of stack.
+    /// Wraps a tree that takes `stack_bytes` bytes of stack.
     pub(crate) fn new(tree: T, stack_bytes: usize) -> DeepTree<T> {
         DeepTree { tree: Some(tree), stack_bytes }
     }

@@ -1,4 +1,4 @@
-//! Window arithmetic: which times a query evaluates at, and which samples each time sees.
+//! Steps of queries, and the samples that each step sees.
 //!
 //! Lookback, `offset`, `@` and subquery grids live here and nowhere else.
 
@@ -14,7 +14,7 @@ pub struct Steps {
     pub start_ms: i64,
     /// Distance between two times.
     pub step_ms: i64,
-    /// How many times there are.
+    /// Number of times.
     pub count: usize,
 }
 
@@ -56,16 +56,16 @@ fn clamped(time_ms: i128) -> i64 {
     time_ms.clamp(-i128::from(TIME_MS_MAX), i128::from(TIME_MS_MAX)) as i64
 }
 
-/// Which times a selector looks at: evaluation times moved by `offset`, or one time fixed by `@`.
+/// Times that a selector looks at: evaluation times moved by `offset`, or one time fixed by `@`.
 ///
 /// Invariant: `step_ms` is 0 exactly when the time is fixed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LookTimes {
     /// The time looked at by the first step.
     pub first_ms: i64,
-    /// How far the time moves from step to step.
+    /// Distance between the times of two steps.
     pub step_ms: i64,
-    /// How many steps there are.
+    /// Number of steps.
     pub count: usize,
 }
 
@@ -93,8 +93,8 @@ impl LookTimes {
         self.time(self.count - 1)
     }
 
-    /// What the steps see, where nobody looks at what lies between; `only_newest` says that of
-    /// what a step sees only the newest sample matters.
+    /// Returns the ranges that steps see, if there are gaps between them; with `only_newest`,
+    /// only the newest sample of each range matters.
     pub fn step_ranges(&self, reach: Reach, only_newest: bool) -> Option<StepRanges> {
         let span_ms = reach.back_ms.saturating_add(reach.ahead_ms);
         let after_ms = self.first_ms.saturating_sub(reach.back_ms);
@@ -112,14 +112,14 @@ impl LookTimes {
     }
 }
 
-/// Which samples a step sees: those in `(time - back_ms, time + ahead_ms]`.
+/// Reach of a step, which sees the samples in `(time - back_ms, time + ahead_ms]`.
 ///
 /// Source: lookback and ranges are open on the left in Prometheus 3.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Reach {
-    /// How far back; a sample exactly there is not seen.
+    /// Reach back, exclusive.
     pub back_ms: i64,
-    /// How far ahead; a sample exactly there is seen.
+    /// Reach ahead, inclusive.
     pub ahead_ms: i64,
 }
 
@@ -139,17 +139,17 @@ pub fn subquery_grid(times: LookTimes, range_ms: i64, step_ms: i64) -> Option<St
     Steps::range(clamped(start), clamped(end), step_ms)
 }
 
-/// How the steps of a query look at samples of which the buckets do not matter.
+/// Look of a query's steps at samples whose buckets do not matter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BucketlessLook {
     /// The times that steps look at.
     pub times: LookTimes,
-    /// How far they look back.
+    /// Lookback or range of the steps.
     pub back_ms: i64,
 }
 
 impl BucketlessLook {
-    /// Whether no step looks both at a sample and at what follows it.
+    /// Returns whether no step looks both at a sample and at what follows it.
     pub(crate) fn leaps_after(&self, sample_ms: i64) -> bool {
         let times = &self.times;
         let next_ms = if times.first_ms > sample_ms {

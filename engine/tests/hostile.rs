@@ -15,7 +15,7 @@ const SERIES: i64 = 40;
 const MEMORY_BYTES_MAX: u64 = 128 << 20;
 const SAMPLES_MAX: u64 = 1_000_000;
 
-/// What has to come of a query.
+/// Expected result of a query.
 enum Outcome {
     Answer,
     /// An error in which all of these occur.
@@ -91,7 +91,7 @@ fn check_all(cases: &[(String, Outcome)], ask: impl Fn(&str) -> Result<QueryOutp
     assert_resident_memory_is_small();
 }
 
-/// What was held beside what was charged would show here.
+/// Memory held without a charge would show here.
 fn assert_resident_memory_is_small() {
     let Ok(status) = std::fs::read_to_string("/proc/self/status") else { return };
     let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));

@@ -1,4 +1,4 @@
-//! What each kind of memory that a query holds is charged: at least what it takes, up to the
+//! Charges for each kind of memory that a query holds: at least what it takes, up to the
 //! limit and not a byte beyond it, and the error names the limit and the figure that passed it.
 
 use std::sync::Arc;

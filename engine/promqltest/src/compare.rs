@@ -1,4 +1,4 @@
-//! Whether an answer is what a script expects.
+//! Comparison of answers with those that a script expects.
 
 use std::collections::BTreeSet;
 
@@ -9,10 +9,10 @@ use model::{Labels, is_stale};
 use crate::script::{Eval, Evaluation, Expected, ExpectedSeries};
 use crate::series::SeriesValue;
 
-/// How far a value may lie from the expected one, relative to the sum of both.
+/// Tolerance of values, relative to the sum of both.
 pub(crate) const EPSILON: f64 = 1e-6;
 
-/// Whether two values are the same but for rounding: NaN equals NaN, and the staleness
+/// Returns whether two values are the same but for rounding: NaN equals NaN, and the staleness
 /// marker only itself.
 ///
 /// Source: `util/almost` of Prometheus.
@@ -31,7 +31,7 @@ pub fn almost_equal(a: f64, b: f64, epsilon: f64) -> bool {
     difference / sum.min(f64::MAX) < epsilon
 }
 
-/// Whether a value is the one that an eval expects; the message says what differs.
+/// Returns whether a value is the one that an eval expects; the message says what differs.
 pub(crate) fn check_value(eval: &Eval, value: &Value) -> Result<(), String> {
     let expected = &eval.expected;
     match value {

@@ -1,4 +1,4 @@
-//! What a script has loaded.
+//! Data that a script has loaded.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -43,12 +43,12 @@ impl Dataset {
         *self = Dataset::default();
     }
 
-    /// Whether a selector reaches a series with native histograms.
+    /// Returns whether a selector reaches a series with native histograms.
     pub fn selects_histograms(&self, matchers: &[Matcher]) -> bool {
         self.with_histograms.iter().any(|labels| passes(labels, matchers))
     }
 
-    /// Whether a selector reaches a series with start timestamps.
+    /// Returns whether a selector reaches a series with start timestamps.
     pub fn selects_start_times(&self, matchers: &[Matcher]) -> bool {
         self.with_start_times.iter().any(|labels| passes(labels, matchers))
     }
@@ -123,7 +123,7 @@ enum ClassicPart {
     Sum,
 }
 
-/// Which part of a classic histogram a series is, and the labels of the whole.
+/// Returns the part of a classic histogram that a series is, and the labels of the whole.
 fn classic_part(labels: &Labels) -> Option<(ClassicPart, Labels)> {
     let name = labels.metric_name();
     let (part, name) = if let Some(name) = name.strip_suffix("_bucket") {

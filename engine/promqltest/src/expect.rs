@@ -1,4 +1,4 @@
-//! What an eval expects beside its value: failure, annotations, order.
+//! Expectations of an eval in addition to its value: failure, annotations, order.
 
 use std::sync::LazyLock;
 
@@ -11,13 +11,13 @@ pub struct Expectations {
     pub is_ordered: bool,
     /// A failure, with a message that fits.
     pub failure: Option<Pattern>,
-    /// Whether the older form of the command asked for a failure, which more may be said about.
+    /// True if the older form of the command asked for a failure, which more may be said about.
     is_failure_command: bool,
     warnings: Expected,
     infos: Expected,
 }
 
-/// What is expected of annotations of one kind.
+/// Expectation of annotations of one kind.
 #[derive(Debug, Default)]
 struct Expected {
     /// At least one, by the older form of the command.
@@ -28,7 +28,7 @@ struct Expected {
     patterns: Vec<Pattern>,
 }
 
-/// Which messages fit.
+/// Messages that fit.
 #[derive(Debug)]
 pub enum Pattern {
     /// Every message.
@@ -45,7 +45,8 @@ static EXPECT: LazyLock<Regex> = LazyLock::new(|| {
 });
 
 impl Expectations {
-    /// Those of `eval_fail`, `eval_warn`, `eval_info`, `eval_ordered`, by the last word.
+    /// Returns the expectations of `eval_fail`, `eval_warn`, `eval_info`, `eval_ordered`, by the
+    /// last word.
     pub(crate) fn of_command(modifier: &str) -> Expectations {
         let mut expectations = Expectations::default();
         match modifier {
@@ -108,7 +109,8 @@ impl Expectations {
         Ok(())
     }
 
-    /// Whether the annotations of an answer are the expected ones; the message says what is not.
+    /// Returns whether the annotations of an answer are the expected ones; the message says what is
+    /// not.
     pub(crate) fn check_annotations(
         &self,
         warnings: &[String],
@@ -125,7 +127,7 @@ impl Pattern {
         Regex::new(text).map(Pattern::Regex).map_err(|_| format!("invalid regex {text:?}"))
     }
 
-    /// Whether a message fits.
+    /// Returns whether a message fits.
     pub fn fits(&self, message: &str) -> bool {
         match self {
             Pattern::Any => true,

@@ -10,7 +10,7 @@ use crate::compare::{EPSILON, almost_equal};
 /// The schema of histograms whose bounds are given one by one.
 pub(crate) const CUSTOM_BUCKETS_SCHEMA: i32 = -53;
 
-/// What a histogram says about the sample before it.
+/// Counter reset hint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum CounterResetHint {
     /// Nothing.
@@ -32,13 +32,13 @@ pub enum CounterResetHint {
 pub struct Histogram {
     /// The resolution; -53 for custom bounds.
     pub schema: i32,
-    /// How many observations there are.
+    /// Number of observations.
     pub count: f64,
     /// Their sum.
     pub sum: f64,
-    /// How many lie in the zero bucket.
+    /// Number of observations in the zero bucket.
     pub zero_count: f64,
-    /// How far the zero bucket reaches to both sides.
+    /// Width of the zero bucket to both sides.
     pub zero_threshold: f64,
     /// Upper bounds of the buckets, without infinity, for the custom schema.
     pub custom_values: Vec<f64>,
@@ -46,14 +46,14 @@ pub struct Histogram {
     pub positive: BTreeMap<i32, f64>,
     /// Buckets of negative observations.
     pub negative: BTreeMap<i32, f64>,
-    /// What it says about the sample before it.
+    /// Counter reset hint.
     pub counter_reset_hint: CounterResetHint,
-    /// Whether the script wrote the hint; an expected one is compared only then.
+    /// True if the script wrote the hint; an expected one is compared only then.
     pub is_hint_explicit: bool,
 }
 
 impl Histogram {
-    /// The same as a sample value.
+    /// Converts to a sample value.
     ///
     /// Errors: a schema that no sample can have.
     pub fn to_sample(&self) -> Result<model::Histogram, String> {
@@ -80,8 +80,8 @@ impl Histogram {
         })
     }
 
-    /// Whether a sample is this histogram but for rounding; the hint counts where the script
-    /// gives one.
+    /// Returns whether a sample is this histogram but for rounding; the hint counts where the
+    /// script gives one.
     ///
     /// Source: `compareNativeHistogram` of Prometheus' runner.
     pub(crate) fn is_almost(&self, found: &model::Histogram) -> bool {
@@ -208,7 +208,7 @@ impl Classic {
         self.sum = sum;
     }
 
-    /// The same as a native histogram with custom bounds.
+    /// Converts to a native histogram with custom bounds.
     ///
     /// Errors: counts below zero or falling, and a count other than that of the last bucket.
     /// Source: `util/convertnhcb` of Prometheus.

@@ -1,4 +1,4 @@
-//! The same query, pinned to one evaluation time.
+//! Queries pinned to one evaluation time.
 //!
 //! `rate(x[5m]) + y offset 1m` becomes `rate(x[5m] @ 60.000) + y offset 1m @ 60.000`, which
 //! must give the same answer whenever it is evaluated. Modifiers are put into the text, so

@@ -17,17 +17,17 @@ use crate::script::{Command, Eval, Evaluation, Script, ScriptError};
 use crate::series::SeriesValue;
 use crate::walk::for_each_selector;
 
-/// How far an instant eval is repeated around its time in a range query.
+/// Extent of the range query that repeats an instant eval around its time.
 const RANGE_STEP_MS: i64 = 60_000;
 
-/// What became of one eval.
+/// Result of one eval.
 #[derive(Debug)]
 pub struct EvalReport {
     /// Its line in the script.
     pub line: usize,
     /// Its query.
     pub query: String,
-    /// What the query uses beyond stable PromQL on floats.
+    /// Extensions of stable PromQL on floats that the query uses.
     pub needs: Needs,
     /// Why it fails as written.
     pub plain: Result<(), Failure>,
@@ -35,7 +35,7 @@ pub struct EvalReport {
     pub varied: Result<(), Failure>,
 }
 
-/// What an eval uses beyond stable PromQL on floats.
+/// Extension of stable PromQL on floats that an eval uses.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Needs {
     /// It selects or expects native histograms.
@@ -52,14 +52,14 @@ pub struct Needs {
 pub struct Failure {
     /// The query, perhaps a variation of the written one.
     pub query: String,
-    /// When it was evaluated.
+    /// Time of evaluation.
     pub evaluation: Evaluation,
-    /// What differs.
+    /// Difference.
     pub message: String,
 }
 
 impl Needs {
-    /// Whether stable PromQL on floats is all that is used.
+    /// Returns whether stable PromQL on floats is all that is used.
     pub fn is_plain(self) -> bool {
         self == Needs::default()
     }

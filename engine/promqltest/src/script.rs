@@ -27,7 +27,7 @@ const STRING_PREFIX: &str = "expect string";
 /// A parsed script.
 #[derive(Debug)]
 pub struct Script {
-    /// What it does, in order.
+    /// Commands, in order.
     pub commands: Vec<Command>,
 }
 
@@ -47,7 +47,7 @@ pub enum Command {
 pub struct Load {
     /// The line of the command, from 1.
     pub line: usize,
-    /// Whether classic histograms are loaded a second time, as native ones with custom buckets.
+    /// True if classic histograms are loaded a second time, as native ones with custom buckets.
     pub with_custom_buckets: bool,
     /// The samples by series; of a repeated series the last line counts.
     pub series: BTreeMap<Labels, Vec<LoadedSample>>,
@@ -64,7 +64,7 @@ pub struct LoadedSample {
     pub start_time_ms: Option<i64>,
 }
 
-/// When a query is evaluated.
+/// Times of evaluation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Evaluation {
     /// At one time.
@@ -90,7 +90,7 @@ pub struct Eval {
     pub line: usize,
     /// The query.
     pub query: String,
-    /// When it is evaluated.
+    /// Times of evaluation.
     pub evaluation: Evaluation,
     /// Expected failure, annotations and order.
     pub expectations: Expectations,
@@ -105,7 +105,7 @@ pub struct Expected {
     pub scalar: Option<f64>,
     /// A string; the empty one stands also for none.
     pub string: String,
-    /// Whether a line names the string: such an eval is not repeated in a range query.
+    /// True if a line names the string: such an eval is not repeated in a range query.
     pub is_string: bool,
     /// The times of the raw samples that an instant query for a range returns.
     pub raw_times: Option<(i64, i64, i64)>,
@@ -116,7 +116,7 @@ pub struct Expected {
 /// An expected series.
 #[derive(Debug)]
 pub struct ExpectedSeries {
-    /// Which line of the eval it stands on, from 1.
+    /// Line of the eval, from 1.
     pub position: usize,
     /// Its values by step.
     pub values: Vec<SeriesValue>,
@@ -128,7 +128,7 @@ pub struct ExpectedSeries {
 pub struct ScriptError {
     /// The line, from 1.
     pub line: usize,
-    /// What is wrong with it.
+    /// Message.
     pub message: String,
 }
 
@@ -306,7 +306,7 @@ fn parse_eval(lines: &mut Lines<'_>, line: usize, text: &str) -> Result<Eval, St
     Ok(eval)
 }
 
-/// What a line of an eval was.
+/// Kind of a line of an eval.
 enum Line {
     /// It says something about the answer, and does not count as a position.
     Expectation,

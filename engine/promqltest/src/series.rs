@@ -14,7 +14,7 @@ use model::{Labels, stale_nan};
 use crate::duration::parse_duration_ms;
 use crate::histogram::{CounterResetHint, Histogram, buckets_from};
 
-/// At most so many values may one line expand to.
+/// Maximum of values that one line expands to.
 const SERIES_VALUES_MAX: u64 = 1_000_000;
 
 /// One place of a series.
@@ -49,7 +49,7 @@ pub(crate) fn parse_series(line: &str) -> Result<(Labels, Vec<SeriesValue>), Str
 /// one: each start is in ms from the time of its sample.
 pub(crate) type StartTimestamps = (Labels, Vec<Option<i64>>);
 
-/// Whether a line gives start timestamps: its first word ends in `@st`.
+/// Returns whether a line gives start timestamps: its first word ends in `@st`.
 pub(crate) fn is_start_timestamps(line: &str) -> bool {
     line.split([' ', '\t'])
         .next()

@@ -152,7 +152,7 @@ fn source() -> Arc<dyn Source> {
 #[derive(Clone, Copy)]
 enum Asked {
     Instant,
-    /// Over so many steps of a second.
+    /// Number of steps, a second each.
     Range(i64),
 }
 
@@ -176,7 +176,7 @@ fn ask(
     (output, memory.peak_of_work() as u64)
 }
 
-/// Whether one figure is within a tenth of another.
+/// Returns whether one figure is within a tenth of another.
 fn agree(charged: u64, held: u64) -> bool {
     charged.abs_diff(held) * 10 <= held
 }

@@ -1,12 +1,12 @@
-//! Range queries that take what they can from the cache, and compute the rest.
+//! Range queries that take steps from the result cache, and compute the rest.
 //!
 //! ```text
 //! version of the source ← before anything is loaded
-//! steps that are kept, without those that a change since can have reached
-//! none of them asked for: the whole query, and keep it
-//! else: the steps before and behind them as queries of their own, each with a step that is kept,
-//!       so that all together load whatever the whole query does, and put all together
-//!       anything but plain values among those: the whole query, and keep nothing
+//! cached ← cached steps, except those that changes since may affect
+//! if cached has no requested step: run the whole query, and cache it
+//! else: run the query over the steps before and after cached, each with one cached step,
+//!       so that together they load all that the whole query loads; merge
+//!       if a part has more than plain values: run the whole query, and cache nothing
 //! ```
 
 use std::sync::Arc;
@@ -22,9 +22,9 @@ use crate::result_cache::{CacheKey, CacheOutcome, CachedSteps, Piece, ResultCach
 use crate::stack::STACK_BYTES_MIN;
 use crate::steps::Steps;
 
-/// Steps that are kept of one query at most.
+/// Maximum of cached steps of one query.
 const STEPS_MAX: usize = 11_001;
-/// So few cells are put together sooner than a thread is started for it.
+/// Maximum of cells that are merged on the calling thread.
 const SMALL_CELLS_MAX: usize = 1 << 15;
 
 /// A range query that may be answered from the cache.
@@ -33,29 +33,29 @@ pub(super) struct CachedQuery<'a> {
     pub(super) cache: &'a ResultCache,
     pub(super) source: Arc<dyn Source>,
     pub(super) query: &'a str,
-    /// The steps that are asked for.
+    /// Requested steps.
     pub(super) steps: Steps,
-    /// The end that was asked for.
+    /// Requested end.
     pub(super) end_ms: i64,
     pub(super) options: &'a QueryOptions,
-    /// The version of the source, taken before anything else.
+    /// Version of the source before loading.
     pub(super) version: u64,
     pub(super) started: Instant,
 }
 
-/// Rows of an answer, and what is kept of them.
+/// Rows of an answer, and the steps to cache.
 struct Finished {
     rows: Vec<Row>,
     run: CachedSteps,
 }
 
 impl CachedQuery<'_> {
-    /// The answer.
+    /// Answers the query.
     ///
     /// Errors: as without the cache.
     pub(super) async fn answer(self) -> Result<QueryOutput, QueryError> {
         let key = self.key();
-        let Some(run) = self.kept(&key) else { return self.begin(key).await };
+        let Some(run) = self.cached(&key) else { return self.begin(key).await };
         let Some(parts) = self.missing(&run).await? else {
             return self.give_up(&key).await;
         };
@@ -79,7 +79,7 @@ impl CachedQuery<'_> {
         Ok(QueryOutput { value, annotations, stats, explained: None, step_stats: None })
     }
 
-    /// The answer where nothing is kept.
+    /// Answers the query if none of its steps is cached.
     async fn begin(&self, key: CacheKey) -> Result<QueryOutput, QueryError> {
         let ran = self.run(self.steps, self.end_ms).await?;
         let Some(reach) = ran.reach else { return Ok(ran.output) };
@@ -92,7 +92,7 @@ impl CachedQuery<'_> {
         };
         let (output, run) = self.engine.compute(is_small, STACK_BYTES_MIN, pack).await?;
         if let Some(mut run) = run {
-            // What has been out of view since it was loaded may come back into view.
+            // Samples that expired since they were loaded may become visible again.
             run.keep_unchanged(&(self.source.unchanged_since(version).start..i64::MAX));
             self.cache.count(CacheOutcome::Miss);
             self.cache.put(key, run);
@@ -100,7 +100,7 @@ impl CachedQuery<'_> {
         Ok(output)
     }
 
-    /// The answer where the steps alone do not tell what the whole query does.
+    /// Runs the whole query where parts may differ from it.
     async fn give_up(&self, key: &CacheKey) -> Result<QueryOutput, QueryError> {
         self.cache.remove(key);
         Ok(self.run(self.steps, self.end_ms).await?.output)
@@ -118,28 +118,28 @@ impl CachedQuery<'_> {
         }
     }
 
-    /// What is kept and has not changed, if there are steps among it that are asked for.
-    fn kept(&self, key: &CacheKey) -> Option<CachedSteps> {
+    /// Returns the cached steps that are unchanged, if some of them are requested.
+    fn cached(&self, key: &CacheKey) -> Option<CachedSteps> {
         let mut run = CachedSteps::clone(&*self.cache.get(key)?);
         let unchanged = self.source.unchanged_since(run.version);
         if run.keep_unchanged(&unchanged) {
             self.cache.count_invalidation();
         }
-        let kept = run.steps()?;
-        let overlaps = kept.start_ms <= self.steps.end_ms() && self.steps.start_ms <= kept.end_ms();
-        // One at either end may be computed again.
-        (overlaps && kept.count > 2).then_some(run)
+        let cached = run.steps()?;
+        let overlaps =
+            cached.start_ms <= self.steps.end_ms() && self.steps.start_ms <= cached.end_ms();
+        // A step at either end may be computed again.
+        (overlaps && cached.count > 2).then_some(run)
     }
 
-    /// The answers at the steps that a run lacks; nothing where the query fails for what it
-    /// finds, which the whole query may put in other words.
+    /// Runs the query at the steps that are not cached; `None` if it fails because of the data,
+    /// for which the whole query may have another message.
     ///
-    /// Errors: the limits of the query, which the whole of it would pass too, and those of the
-    /// source.
+    /// Errors: those of the source, limits of the query included.
     async fn missing(&self, run: &CachedSteps) -> Result<Option<Vec<RunOutput>>, QueryError> {
-        let Some(kept) = run.steps() else { return Ok(None) };
+        let Some(cached) = run.steps() else { return Ok(None) };
         let mut parts = Vec::new();
-        for steps in missing(self.steps, kept).into_iter().flatten() {
+        for steps in missing(self.steps, cached).into_iter().flatten() {
             match self.run(steps, steps.end_ms()).await {
                 Ok(ran) => parts.push(ran),
                 Err(error @ QueryError::Source(_)) => return Err(error),
@@ -149,7 +149,7 @@ impl CachedQuery<'_> {
         Ok(Some(parts))
     }
 
-    /// Evaluates the query at some steps, in the time that is left.
+    /// Runs the query at some steps, in the remaining time.
     async fn run(&self, steps: Steps, end_ms: i64) -> Result<RunOutput, QueryError> {
         let mut options = self.options.clone();
         if let Some(timeout) = &mut options.limits.timeout {
@@ -159,8 +159,7 @@ impl CachedQuery<'_> {
     }
 }
 
-/// Puts a run and what it lacked together; nothing where that does not tell what the whole query
-/// does.
+/// Merges cached steps with new ones; `None` where the result may differ from the whole query.
 ///
 /// Errors: the memory limit of the query.
 fn finish(
@@ -188,8 +187,7 @@ fn finish(
     Ok(Some(Finished { rows, run }))
 }
 
-/// An answer as a piece, if it has nothing but values that follow from the samples that their
-/// steps see.
+/// Packs an answer, if it has only values that follow from the samples that their steps see.
 fn piece_of(ran: &RunOutput) -> Option<Piece> {
     match &ran.output.value {
         Value::Grid { steps, rows } if ran.reach.is_some() && ran.output.annotations.is_empty() => {
@@ -206,17 +204,16 @@ fn row_count(output: &QueryOutput) -> usize {
     }
 }
 
-/// Which of the steps that are asked for lie before those that are kept, and which behind them,
-/// each with the step that is kept next to them.
+/// Returns the requested steps before and after the cached ones, each with the next cached step.
 ///
-/// A sample between what two steps see is seen by neither. But it is loaded, and may be a
+/// A sample between the ranges of two steps is loaded, though neither sees it. It may be a
 /// histogram, or an inner step of a subquery may fail there.
-fn missing(asked: Steps, kept: Steps) -> [Option<Steps>; 2] {
+fn missing(asked: Steps, cached: Steps) -> [Option<Steps>; 2] {
     let Steps { step_ms, .. } = asked;
     let range = |start_ms: i64, end_ms: i64| {
         if start_ms < end_ms { Steps::range(start_ms, end_ms, step_ms) } else { None }
     };
-    [range(asked.start_ms, kept.start_ms), range(kept.end_ms(), asked.end_ms())]
+    [range(asked.start_ms, cached.start_ms), range(cached.end_ms(), asked.end_ms())]
 }
 
 fn add(stats: &mut QueryStats, more: &QueryStats) {

@@ -10,7 +10,7 @@ use crate::exec::selector::bucketless::BucketlessSet;
 use crate::plan::LoadCost;
 use crate::steps::BucketlessLook;
 
-/// So many selectors of one query are loaded at a time.
+/// Maximum of selectors of one query that load at a time.
 const SELECTIONS_LOADING_MAX: usize = 16;
 
 /// Loads all selections of a query, some at a time; equal ones once.
@@ -66,7 +66,7 @@ pub(super) async fn load_one_by_one(
     Ok((sets, costs))
 }
 
-/// Whether two selections give the same series.
+/// Returns whether two selections give the same series.
 fn is_same(a: &Selection, b: &Selection) -> bool {
     (a.times, a.only_newest) == (b.times, b.only_newest) && a.matchers == b.matchers
 }

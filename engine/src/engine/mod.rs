@@ -28,32 +28,31 @@ use crate::stack::{self, DeepTree, stack_bytes};
 use crate::steps::{Reach, Steps};
 use crate::tile::TileShape;
 
-/// So much is computed where it is asked: a few ten microseconds.
+/// Maximum size of a query that runs on the caller's thread: some tens of microseconds.
 const SMALL_SERIES_MAX: usize = 32;
 const SMALL_CELLS_MAX: usize = 4096;
 const SMALL_SAMPLES_MAX: usize = 8192;
 
-/// A plan of so many levels is shown.
+/// Maximum of levels of a plan that is explained.
 const SHOWN_LEVELS_MAX: usize = 256;
 
-/// What holds for all queries.
+/// Settings for all queries.
 #[derive(Debug, Clone)]
 pub struct EngineOptions {
-    /// Whether the metric's name is removed at the end of the query, not by each function.
+    /// True if the metric name is dropped at the end of the query, not by each function.
     pub delayed_name_removal: bool,
-    /// Whether what is known of the starts of counters is used: by `rate`, `irate`, `increase`,
-    /// `resets` and `start_timestamp`.
+    /// True if `rate`, `irate`, `increase`, `resets` and `start_timestamp` use start timestamps.
     pub use_start_timestamps: bool,
-    /// How many threads compute at a time; 0 for one a core. Queries that take longer than a few
-    /// milliseconds have them by scheduler, others have their own at once.
+    /// Number of threads that compute at a time; 0 means one per core. Queries that take longer
+    /// than a few milliseconds share them; others run at once on a thread of their own.
     pub threads: usize,
-    /// How large tiles are; the answer does not depend on it.
+    /// Shape of tiles; the answer does not depend on it.
     pub tile_shape: TileShape,
-    /// The most steps that a query or a subquery may have.
+    /// Maximum of steps of a query or a subquery.
     pub steps_max: u64,
-    /// Which experimental parts of the language are understood.
+    /// Experimental parts of the language that are understood.
     pub parse: ParseOptions,
-    /// Bytes of answers to range queries that are kept to be used again; 0 keeps none.
+    /// Maximum size of the result cache; 0 disables it.
     pub result_cache_bytes_max: u64,
 }
 
@@ -98,24 +97,23 @@ pub enum When {
     },
 }
 
-/// What holds for one query.
+/// Settings for one query.
 #[derive(Debug, Clone)]
 pub struct QueryOptions {
-    /// How far back instant selectors look; a negative number counts as 0.
+    /// Lookback of instant selectors; a negative number counts as 0.
     pub lookback_ms: i64,
-    /// The resolution of subqueries that name none, at least 1.
+    /// Default step of subqueries, at least 1.
     pub subquery_step_ms: i64,
-    /// What the query may cost.
+    /// Limits on time, memory and samples.
     pub limits: BudgetLimits,
-    /// Whether the answer says how it was done.
+    /// True to return the explained plan.
     pub explain: bool,
-    /// Whether the answer says how many samples each step saw. Decoding them again is not counted.
+    /// True to return the samples that each step saw. Decoding them again is not counted.
     pub per_step_stats: bool,
-    /// Whether answers that are kept may be used, and this one may be kept. Queries that say how
-    /// they were done never do so.
+    /// True to use the result cache. Queries with `explain` or `per_step_stats` never use it.
     pub use_result_cache: bool,
-    /// Kept until nothing computes for the query any more, which may be after its future is
-    /// dropped.
+    /// Value dropped when no thread computes for the query any more, which may be after its
+    /// future is dropped.
     pub held: Option<Arc<dyn Any + Send + Sync>>,
 }
 
@@ -135,10 +133,9 @@ impl Default for QueryOptions {
 
 /// Answers queries over any source.
 ///
-/// Loading is asynchronous; all computing happens on the engine's own threads: one for each
-/// query that computes, so that a short one waits for no other, and helpers where cores are
-/// free. How many queries run at once is for the caller to bound. A query whose future is
-/// dropped stops at its next look at its budget.
+/// Loading is asynchronous. Queries compute on threads of the engine: one each, so that a short
+/// query never waits, and workers while cores are free. The caller limits the number of
+/// concurrent queries. A query whose future is dropped stops at its next budget check.
 #[derive(Debug)]
 pub struct Engine {
     options: EngineOptions,
@@ -146,15 +143,15 @@ pub struct Engine {
     result_cache: Option<Arc<ResultCache>>,
 }
 
-/// What running a query has given.
+/// Result of running a query.
 struct RunOutput {
     output: QueryOutput,
-    /// How far its steps look, if it may be used again.
+    /// Reach of its steps, if the result can be cached.
     reach: Option<Reach>,
 }
 
 impl Engine {
-    /// An engine with threads of its own.
+    /// Creates an engine with its own threads.
     pub fn new(options: EngineOptions) -> Engine {
         let pool = Arc::new(WorkerPool::new(options.threads));
         let bytes_max = options.result_cache_bytes_max;
@@ -162,7 +159,7 @@ impl Engine {
         Engine { options, pool, result_cache }
     }
 
-    /// The answers that are kept, if any are.
+    /// Returns the result cache, if enabled.
     pub fn result_cache(&self) -> Option<&Arc<ResultCache>> {
         self.result_cache.as_ref()
     }
@@ -184,7 +181,7 @@ impl Engine {
         }
     }
 
-    /// The answer at one time.
+    /// Answers a query at one time.
     ///
     /// Units: ms since the epoch.
     /// Errors: see [`QueryError`].
@@ -199,7 +196,7 @@ impl Engine {
         Ok(self.run(source, query, plan_options, options).await?.output)
     }
 
-    /// The answer at all times from `start_ms` up to `end_ms`, `step_ms` apart.
+    /// Answers a query at all times from `start_ms` up to `end_ms`, `step_ms` apart.
     ///
     /// Units: ms since the epoch.
     /// Errors: see [`QueryError`].
@@ -237,7 +234,7 @@ impl Engine {
         Ok(self.run_range(source, query, steps, end_ms, options).await?.output)
     }
 
-    /// The same without what is kept. `end_ms` is the end that was asked for.
+    /// Runs a range query without the cache. `end_ms` is the requested end.
     async fn run_range(
         &self,
         source: Arc<dyn Source>,
@@ -250,7 +247,7 @@ impl Engine {
         self.run(source, query, plan_options, options).await
     }
 
-    /// The plan of a query as a tree of text; one step makes it an instant query.
+    /// Returns the plan of a query as a tree of text; one step makes it an instant query.
     pub async fn explain(
         &self,
         query: &str,
@@ -263,9 +260,9 @@ impl Engine {
         self.compute(is_plain(query), stack_bytes(query), describe).await
     }
 
-    /// Refuses a request that [`Engine::answer`] will refuse whatever the data.
+    /// Checks a request without data.
     ///
-    /// Errors: as there.
+    /// Errors: those of [`Engine::answer`] that do not depend on data.
     pub async fn check(&self, request: &QueryRequest) -> Result<(), QueryError> {
         let QueryRequest { text, when, options } = request;
         let plan_options = match *when {
@@ -319,7 +316,7 @@ impl Engine {
         } else {
             (load(&*source, &plan.selections, &budget).await?, Vec::new())
         };
-        // What has histograms is added up in another order.
+        // Histograms are summed in another order, so that steps depend on the range.
         let reach = reach.filter(|_| !sets.iter().any(|set| may_have_histograms(&**set)));
         let sets = without_buckets(sets, &plan.bucketless);
         stats.load_seconds = started.elapsed().as_secs_f64();
@@ -360,7 +357,7 @@ impl Engine {
         Ok(RunOutput { output, reach })
     }
 
-    /// The plan of a query.
+    /// Parses and plans a query.
     async fn plan(
         &self,
         query: &str,
@@ -369,7 +366,7 @@ impl Engine {
     ) -> Result<Planned, QueryError> {
         let (text, parse_options) = (query.to_owned(), self.options.parse);
         let held = options.held.clone();
-        // Other ways of removing names, and of reading counters, look at more than a step.
+        // Without delayed name removal, or with start timestamps, answers depend on other steps.
         let use_result_cache = options.use_result_cache
             && !plan_options.is_instant
             && self.options.delayed_name_removal
@@ -385,8 +382,8 @@ impl Engine {
         self.compute(is_plain(query), stack_bytes, planning).await
     }
 
-    /// Does a part of a query: here, if it is small, or on a thread of its own with a stack of so
-    /// many bytes.
+    /// Runs a part of a query: on this thread, if it is small, or on a new thread with a stack of
+    /// `stack_bytes`.
     async fn compute<T: Send + 'static>(
         &self,
         is_small: bool,
@@ -398,10 +395,10 @@ impl Engine {
         }
         let (sender, receiver) = oneshot::channel();
         let work = move || {
-            // Nobody waits any more where sending fails.
+            // Sending fails if the query was dropped.
             let _ = sender.send(guarded(work));
         };
-        // Starting one takes some 15 µs: none is kept.
+        // Starting a thread takes about 15 µs, so none is kept.
         stack::start(stack_bytes, work).map_err(|error| {
             QueryError::Execution(format!("no thread can be started for the query: {error}"))
         })?;
@@ -411,7 +408,7 @@ impl Engine {
     }
 }
 
-/// Whether what is loaded is so little that another thread would take longer to start.
+/// Returns whether computing takes less time than starting a thread.
 fn is_small(steps: Steps, sets: &[Arc<dyn SeriesSet>]) -> bool {
     let series_count: usize = sets.iter().map(|set| set.len()).sum();
     let samples_of = |set: &Arc<dyn SeriesSet>| -> usize {
@@ -422,13 +419,13 @@ fn is_small(steps: Steps, sets: &[Arc<dyn SeriesSet>]) -> bool {
         && sets.iter().map(samples_of).sum::<usize>() <= SMALL_SAMPLES_MAX
 }
 
-/// A plan, and how far the query's steps look, if it may be used again.
+/// A plan, and the reach of its steps, if the result can be cached.
 struct Planned {
     plan: DeepTree<Plan>,
     reach: Option<Reach>,
 }
 
-/// Refuses to show what nobody can read, and programs that read JSON do not.
+/// Refuses plans deeper than JSON parsers accept.
 fn shown(explained: Explained) -> Result<Explained, QueryError> {
     let levels = explained.levels();
     if levels <= SHOWN_LEVELS_MAX {
@@ -446,15 +443,14 @@ fn range_steps(start_ms: i64, end_ms: i64, step_ms: i64) -> Result<Steps, QueryE
     })
 }
 
-/// Does a part of a query. A panic there would end the process; it is a mistake of ours, but of
-/// one query only.
+/// Runs a part of a query; a panic fails only this query, not the process.
 fn guarded<T>(work: impl FnOnce() -> Result<T, QueryError>) -> Result<T, QueryError> {
     catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| {
         Err(QueryError::Execution(format!("unexpected error: {}", panic_text(&*panic))))
     })
 }
 
-/// Makes a query stop when nobody waits for it any more.
+/// Cancels a query on drop.
 struct CancelOnDrop(Budget);
 
 impl Drop for CancelOnDrop {
@@ -472,23 +468,23 @@ impl Drop for ReleaseSlot {
     }
 }
 
-/// The synchronous part of a query.
+/// Synchronous part of a query.
 struct Task {
     ctx: Context,
     plan: DeepTree<Plan>,
     sets: Vec<Arc<dyn SeriesSet>>,
     is_instant: bool,
     explain: bool,
-    /// What loading each selection has cost, where that is to be told.
+    /// Cost of loading each selection, for explained plans.
     loads: Vec<LoadCost>,
     per_step_stats: bool,
     started: Instant,
-    /// The figures of what came before.
+    /// Statistics of planning and loading.
     stats: QueryStats,
     _held: Option<Arc<dyn Any + Send + Sync>>,
 }
 
-/// What a task has found.
+/// Result of a task.
 struct Done {
     value: Value,
     explained: Option<Explained>,
@@ -498,7 +494,7 @@ struct Done {
 
 impl Task {
     fn run(mut self) -> Result<Done, QueryError> {
-        // The plan stays where it is from here on, as meters want it.
+        // Meters identify nodes by address: the plan does not move from here on.
         let meters = self.explain.then(|| Arc::new(Meters::new(&self.plan)));
         if let Some(meters) = &meters {
             self.sets = metered_sets(meters, std::mem::take(&mut self.sets));
@@ -509,7 +505,7 @@ impl Task {
             execute(&self.ctx, &self.plan, &self.sets, self.is_instant)?
         };
         let budget = &self.ctx.budget;
-        // Counting below is no part of these figures.
+        // The counting of samples below is not part of these statistics.
         let stats = QueryStats {
             execute_seconds: self.started.elapsed().as_secs_f64(),
             sample_count: budget.sample_count(),
@@ -536,7 +532,7 @@ impl Task {
     }
 
     fn step_stats(&self) -> Result<StepStats, QueryError> {
-        // Samples have been counted, and annotations collected.
+        // Samples are already counted, and annotations collected.
         self.ctx.budget.end_sample_count();
         let ctx = self.ctx.without_annotations();
         count_step_samples(&ctx, &self.sets, &self.plan.root)

@@ -28,7 +28,7 @@ fn instant(query: &str, time_ms: i64) -> Result<QueryOutput, QueryError> {
     block_on(engine.instant(source(), query, time_ms, &QueryOptions::default()))
 }
 
-/// Checks a vector, each entry as `labels value`, to nine digits behind the point.
+/// Checks a vector, each entry as `labels value`, to nine digits after the point.
 #[track_caller]
 fn check(query: &str, time_ms: i64, expected: &[&str]) {
     let output = instant(query, time_ms).unwrap();

@@ -75,7 +75,7 @@ fn evaluate_plainly(
     }
 }
 
-/// Where the samples of a range come from; nothing where a subquery has no step.
+/// Returns the origin of the samples of a range; `None` if a subquery has no step.
 pub fn origin(
     ctx: &Context,
     sets: &[Arc<dyn SeriesSet>],
@@ -144,7 +144,7 @@ fn roll_up(
     if ctx.delayed_name_removal { Ok(Operand::Vector(operator)) } else { distinct(ctx, operator) }
 }
 
-/// Refuses series that bear the same labels once their names are gone.
+/// Refuses series with the same labels once their names are dropped.
 ///
 /// Source: the check of range vector calls in Prometheus where names are not removed at the end:
 /// two such series are refused even if they have no step in common.
@@ -161,7 +161,7 @@ fn distinct(ctx: &Context, operator: Box<dyn VectorOperator>) -> Result<Operand,
     Ok(Operand::Vector(Box::new(matrix)))
 }
 
-/// Whether two of the listed series bear the same labels.
+/// Returns whether two of the listed series have the same labels.
 fn repeats(ctx: &Context, series: &[SeriesMeta], listed: &[u32]) -> Result<bool, QueryError> {
     let _reservation =
         Reservation::new(&ctx.budget, (listed.len() * 2 * size_of::<&Labels>()) as u64)?;

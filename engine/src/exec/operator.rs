@@ -17,17 +17,17 @@ use crate::tile::{Tile, TileShape};
 /// Series of a tile with histograms, at most.
 const HISTOGRAM_TILE_SERIES: usize = 64;
 
-/// What is known of an output series before any value is computed.
+/// Properties of an output series that are known before its values.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct SeriesMeta {
     /// Its labels. The metric's name is still there where its removal is delayed.
     pub labels: Labels,
-    /// Whether the metric's name goes at the end of the query.
+    /// True if the metric name is dropped at the end of the query.
     pub drop_name: bool,
 }
 
 impl SeriesMeta {
-    /// The same series after an operation that drops the metric's name, now or at the end.
+    /// Returns the series after an operation that drops the metric name, now or at the end.
     pub fn dropping_name(&self, ctx: &Context) -> SeriesMeta {
         let labels = if ctx.delayed_name_removal {
             self.labels.clone()
@@ -37,7 +37,7 @@ impl SeriesMeta {
         SeriesMeta { labels, drop_name: true }
     }
 
-    /// The same, but that nothing else goes with a name that goes now.
+    /// Drops the metric name alone, now or at the end.
     pub fn dropping_name_alone(&self, ctx: &Context) -> SeriesMeta {
         let labels = if ctx.delayed_name_removal {
             self.labels.clone()
@@ -48,7 +48,7 @@ impl SeriesMeta {
     }
 }
 
-/// Whether a label describes the metric, not the series: its name, its type, its unit.
+/// Returns whether a label describes the metric, not the series: its name, its type, its unit.
 ///
 /// Source: `schema.IsMetadataLabel` of Prometheus.
 pub fn is_schema_label(name: &str) -> bool {
@@ -64,7 +64,7 @@ pub fn without_schema(labels: &Labels) -> Labels {
     }
 }
 
-/// Labels lie anywhere in memory: loops over those of many series ask for them so many series ahead.
+/// Distance in series at which loops prefetch labels, which lie anywhere in memory.
 pub const LABELS_AHEAD: usize = 8;
 
 /// A vector-valued node of the running query: some series over all steps.
@@ -79,23 +79,23 @@ pub trait VectorOperator: Send + Sync {
     /// The steps that tiles run over.
     fn steps(&self) -> Steps;
 
-    /// Whether tiles may bring native histograms. Who asks an operator that says no never looks
-    /// for them.
+    /// Returns whether tiles may have native histograms. The caller of an operator without them
+    /// never looks for them.
     fn has_histograms(&self) -> bool;
 
-    /// Whether tiles may bring errors or annotations beside values. Who leaves out series of
+    /// Returns whether tiles may have errors or annotations. A caller that leaves out series of
     /// such an operator has them computed all the same, as Prometheus does.
     fn has_effects(&self) -> bool {
         true
     }
 
-    /// Whether no two entries are known to bear equal labels, so that nobody has to look.
+    /// Returns whether all entries are known to have different labels.
     fn has_distinct_labels(&self) -> bool {
         false
     }
 
-    /// Whether the histograms of tiles are held by the operator, and charged for as long as it
-    /// lives.
+    /// Returns whether the histograms of tiles are held by the operator, and charged for as long as
+    /// it lives.
     fn holds_histograms(&self) -> bool {
         false
     }
@@ -126,23 +126,23 @@ pub enum Operand {
     Vector(Box<dyn VectorOperator>),
 }
 
-/// What every operator of one query shares.
+/// State that the operators of one query share.
 #[derive(Clone)]
 pub struct Context {
     /// The account of the query.
     pub budget: Budget,
-    /// How large tiles are.
+    /// Shape of tiles.
     pub tile_shape: TileShape,
-    /// Whether the metric's name is removed at the end of the query, not by each function.
+    /// True if the metric's name is dropped at the end of the query, not by each function.
     pub delayed_name_removal: bool,
-    /// Whether what is known of the starts of counters is used.
+    /// True if start timestamps are used.
     pub uses_start_timestamps: bool,
     /// Workers for the tasks of loops.
     pool: Arc<WorkerPool>,
     /// The thread of the query.
     thread: Arc<QueryThread>,
     annotations: Arc<Mutex<Annotations>>,
-    /// Where what each node costs is counted, if that is asked for.
+    /// Meters of the nodes, if the query asks for them.
     meters: Option<Arc<Meters>>,
 }
 
@@ -163,7 +163,7 @@ impl Context {
         }
     }
 
-    /// The same, with the starts of counters used or not.
+    /// Sets whether start timestamps are used.
     pub fn with_start_timestamps(self, uses_start_timestamps: bool) -> Context {
         Context { uses_start_timestamps, ..self }
     }
@@ -174,12 +174,12 @@ impl Context {
         Context { pool, thread, ..self }
     }
 
-    /// The same, with what each node costs counted.
+    /// Sets the meters of the nodes.
     pub fn with_meters(self, meters: Arc<Meters>) -> Context {
         Context { meters: Some(meters), ..self }
     }
 
-    /// Where what each node costs is counted, if that is asked for.
+    /// Meters of the nodes, if the query asks for them.
     pub fn meters(&self) -> Option<&Meters> {
         self.meters.as_deref()
     }
@@ -232,17 +232,17 @@ impl Context {
         self.map(tasks, work).map(|_| ())
     }
 
-    /// The same with no annotations, and none to come.
+    /// Returns a context that collects annotations apart.
     pub fn without_annotations(&self) -> Context {
         Context { annotations: Arc::default(), ..self.clone() }
     }
 
-    /// How large the tiles of an operator over these steps are: never wider than the grid.
+    /// Returns the shape of tiles over these steps: never wider than the grid.
     pub fn tile_shape_for(&self, steps: Steps) -> TileShape {
         TileShape { steps: self.tile_shape.steps.min(steps.count), ..self.tile_shape }
     }
 
-    /// How large the tiles of an operator are: lower where there are histograms, since each may
+    /// Returns the shape of an operator's tiles: lower where there are histograms, since each may
     /// have hundreds of buckets.
     pub fn tile_shape_of(&self, operator: &dyn VectorOperator) -> TileShape {
         let shape = self.tile_shape_for(operator.steps());
@@ -258,7 +258,7 @@ impl Context {
         self.annotate(|annotations| annotations.warn(message, cause));
     }
 
-    /// Adds a warning of what has happened so many times.
+    /// Adds a warning with a count.
     pub fn warn_counted(&self, message: impl Into<String>, cause: impl Into<Cause>, count: u64) {
         self.annotate(|annotations| annotations.warn_counted(message, cause, count));
     }
@@ -268,7 +268,7 @@ impl Context {
         self.annotate(|annotations| annotations.info(message, cause));
     }
 
-    /// Adds the info that buckets were mended.
+    /// Adds the info that buckets were repaired.
     pub fn info_repair(&self, message: impl Into<String>, span: Span, repair: BucketRepair) {
         self.annotate(|annotations| annotations.info_repair(message, span, repair));
     }

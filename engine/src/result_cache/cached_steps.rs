@@ -17,7 +17,7 @@ const SHARE_MERGED: usize = 2;
 pub(crate) struct CachedSteps {
     /// In the order of time, each beginning a step after the one before it.
     pieces: Vec<LivePiece>,
-    /// How far a step looks.
+    /// Reach of a step.
     pub(crate) reach: Reach,
     /// The version that had been reached before anything of it was loaded.
     pub(crate) version: u64,
@@ -179,7 +179,7 @@ impl CachedSteps {
         }
     }
 
-    /// Packs anew what is held for a few steps that are left of many, and what is in many pieces.
+    /// Repacks pieces of which few steps are left, and merges small pieces.
     pub(crate) fn tidy(&mut self) {
         for part in &mut self.pieces {
             if part.live.len() * 2 < part.piece.steps.count {
@@ -212,19 +212,19 @@ impl CachedSteps {
         rows(&self.pieces, steps)
     }
 
-    /// How many rows there are at most.
+    /// Returns the maximum of rows.
     pub(crate) fn row_count_max(&self) -> usize {
         self.pieces.iter().map(|part| part.piece.rows.len()).sum()
     }
 
-    /// How many bytes are held.
+    /// Returns the number of bytes held.
     pub(crate) fn bytes(&self) -> u64 {
         let own = size_of::<CachedSteps>() + self.pieces.len() * size_of::<(LivePiece, Piece)>();
         own as u64 + self.pieces.iter().map(|part| part.piece.bytes()).sum::<u64>()
     }
 }
 
-/// How many steps lie before a time.
+/// Returns the number of steps before a time.
 fn steps_before(steps: Steps, time_ms: i64) -> usize {
     if time_ms <= steps.start_ms {
         return 0;

@@ -1,4 +1,4 @@
-//! Which queries can be used again, and how far their steps look.
+//! Eligibility of queries for the result cache, and the reach of their steps.
 //!
 //! A step of such a query follows from the samples around it alone: it knows of neither the
 //! query's range nor other steps. Functions of which that is not known are refused.
@@ -12,7 +12,7 @@ use crate::parse::ast::{
 use crate::plan::{Node, NodeKind, Plan, RangeOrigin, Rollup};
 use crate::steps::Reach;
 
-/// How far the steps of a query look, if it can be used again.
+/// Returns the reach of a query's steps, if its results can be cached.
 pub(crate) fn cacheable_reach(expr: &Expr, plan: &Plan) -> Option<Reach> {
     if plan.selections.is_empty() || !plan.annotations.is_empty() {
         return None;
@@ -23,7 +23,7 @@ pub(crate) fn cacheable_reach(expr: &Expr, plan: &Plan) -> Option<Reach> {
     Some(reach)
 }
 
-/// What becomes of the names of an expression's series at the end of the query.
+/// Treatment of the names of an expression's series at the end of the query.
 ///
 /// Where two operands of `or` differ, the earlier of two series with the same labels decides, and
 /// which that is depends on the query's range.
@@ -37,8 +37,8 @@ enum FinalNames {
     Absent,
 }
 
-/// What becomes of the names of an expression's series; nothing for an expression that cannot be
-/// used again.
+/// Returns the treatment of the names of an expression's series; `None` for an expression that
+/// cannot be cached.
 fn names(expr: &Expr) -> Option<FinalNames> {
     match &expr.kind {
         ExprKind::Number { .. } | ExprKind::String(_) => Some(FinalNames::Absent),
@@ -75,7 +75,7 @@ fn names(expr: &Expr) -> Option<FinalNames> {
     }
 }
 
-/// Whether an aggregation gives series of its operand.
+/// Returns whether an aggregation gives series of its operand.
 fn picks(expr: &Expr) -> bool {
     use AggregateOp::{Bottomk, LimitRatio, Limitk, Topk};
     matches!(&expr.kind, ExprKind::Aggregate(aggregate)
@@ -141,7 +141,7 @@ fn dropped(names: FinalNames) -> FinalNames {
     }
 }
 
-/// Whether a duration is the same whatever the query's range is.
+/// Returns whether a duration is the same whatever the query's range is.
 fn is_fixed(duration: &DurationExpr) -> bool {
     match &duration.kind {
         DurationKind::Literal { .. } | DurationKind::Step => true,

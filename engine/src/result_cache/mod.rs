@@ -20,11 +20,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 pub(crate) use cached_steps::{CachedSteps, Piece};
 pub(crate) use eligibility::cacheable_reach;
 
-/// What an entry takes beside its text and its run: its places in two tables.
+/// Bytes of an entry in addition to its text and steps: its entries in two tables.
 const ENTRY_BYTES: u64 = 256;
 
-/// The answers that are kept, within a bound of bytes: what has not been asked for the longest
-/// makes room.
+/// Results of range queries, up to a maximum of bytes: the least recently used result
+/// is evicted first.
 #[derive(Debug)]
 pub struct ResultCache {
     bytes_max: u64,
@@ -32,12 +32,12 @@ pub struct ResultCache {
     counters: Counters,
 }
 
-/// What makes two queries one.
+/// Key of a query in the cache.
 #[derive(Debug, PartialEq, Eq, Hash)]
 pub(crate) struct CacheKey {
     pub(crate) query: String,
     pub(crate) step_ms: i64,
-    /// Where the steps lie between two multiples of the step.
+    /// Offset of the steps from multiples of the step.
     pub(crate) phase_ms: i64,
     pub(crate) lookback_ms: i64,
     pub(crate) subquery_step_ms: i64,
@@ -48,7 +48,7 @@ struct CacheState {
     entries: HashMap<Arc<CacheKey>, CacheEntry>,
     /// Entries by when they were used last.
     by_use: BTreeMap<u64, Arc<CacheKey>>,
-    /// How many uses there have been.
+    /// Number of uses so far.
     uses: u64,
     bytes: u64,
 }
@@ -80,34 +80,34 @@ pub(crate) enum CacheOutcome {
     Miss,
 }
 
-/// What is kept, and how often it has helped since the start.
+/// Size and hits of the result cache since the start.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ResultCacheStats {
-    /// Bytes that are kept.
+    /// Bytes of cached results.
     pub bytes: u64,
-    /// How many there may be.
+    /// Maximum of bytes.
     pub bytes_max: u64,
-    /// Answers that are kept.
+    /// Number of cached results.
     pub entries: u64,
-    /// Queries of which every step was there.
+    /// Queries of which all steps were cached.
     pub hits: u64,
-    /// Queries of which some steps were there.
+    /// Queries of which some steps were cached.
     pub partial_hits: u64,
-    /// Queries of which no step was there, though they could have been.
+    /// Queries of which no step was cached, though eligible.
     pub misses: u64,
-    /// How often steps were found changed since they were kept.
+    /// Number of times that steps were invalidated.
     pub invalidations: u64,
-    /// Answers that have made room.
+    /// Results evicted to make room.
     pub evictions: u64,
 }
 
 impl ResultCache {
-    /// A cache of at most so many bytes.
+    /// Creates a cache of at most `bytes_max` bytes.
     pub fn new(bytes_max: u64) -> ResultCache {
         ResultCache { bytes_max, kept: Mutex::default(), counters: Counters::default() }
     }
 
-    /// What is kept, and how often it has helped.
+    /// Returns size and hits.
     pub fn stats(&self) -> ResultCacheStats {
         let (bytes, entries) = {
             let kept = self.lock();
@@ -126,7 +126,7 @@ impl ResultCache {
         }
     }
 
-    /// What is kept of a query.
+    /// Returns the cached steps of a query.
     pub(crate) fn get(&self, key: &CacheKey) -> Option<Arc<CachedSteps>> {
         let mut kept = self.lock();
         let CacheState { entries, by_use, uses, .. } = &mut *kept;
@@ -139,7 +139,7 @@ impl ResultCache {
         Some(Arc::clone(&entry.run))
     }
 
-    /// Keeps what is known of a query now, instead of what was.
+    /// Replaces the cached steps of a query.
     pub(crate) fn put(&self, key: CacheKey, run: CachedSteps) {
         let bytes = ENTRY_BYTES + key.query.len() as u64 + run.bytes();
         let mut kept = self.lock();
@@ -160,7 +160,7 @@ impl ResultCache {
         kept.bytes += bytes;
     }
 
-    /// Forgets a query.
+    /// Removes a query.
     pub(crate) fn remove(&self, key: &CacheKey) {
         self.lock().remove(key);
     }

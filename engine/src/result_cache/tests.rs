@@ -1,4 +1,4 @@
-//! Which queries are used again, how runs are cut and put together, and what makes room.
+//! Eligibility, cutting and merging of cached steps, eviction.
 
 use model::Labels;
 use proptest::prelude::*;
@@ -13,7 +13,7 @@ use crate::tile::set_present;
 
 const NOWHERE: Reach = Reach { back_ms: 0, ahead_ms: 0 };
 
-/// How far back and ahead the steps of a query look.
+/// Returns how far back and ahead the steps of a query look.
 fn reach(query: &str) -> Option<(i64, i64)> {
     let expr = parse(query, &ParseOptions::ALL).unwrap();
     let steps = Steps { start_ms: 1_000_000_007, step_ms: 15_000, count: 9 };

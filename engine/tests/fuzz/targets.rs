@@ -1,4 +1,4 @@
-//! What the fuzz targets do with their input, and what must hold. Shared with `fuzz/`.
+//! Fuzz targets and their assertions. Shared with `fuzz/`.
 
 #![allow(dead_code, reason = "each fuzz target uses one of the entries")]
 
@@ -136,7 +136,7 @@ fn agree(
     }
 }
 
-/// Whether two values are equal to the last bit; NaN is NaN.
+/// Returns whether two values are equal to the last bit; NaN is NaN.
 fn is_equal(first: f64, second: f64) -> bool {
     first.to_bits() == second.to_bits() || (first.is_nan() && second.is_nan())
 }

@@ -1,5 +1,5 @@
-//! What a source leaves out between the windows of the steps changes no bit of an answer: a source
-//! that leaves out all it may, against one that leaves out nothing.
+//! Samples that a source leaves out between the ranges of the steps change no bit of an answer: a
+//! source that leaves out all it may, against one that leaves out nothing.
 
 use std::sync::Arc;
 

@@ -141,13 +141,13 @@ fn extrapolated(
     Some(if is_rate { whole / seconds(range_ms) } else { whole })
 }
 
-/// What a window is looked at with.
+/// Parameters of a function over a range.
 #[derive(Clone, Copy)]
 pub struct Look {
     /// The end of the window.
     pub end_ms: i64,
     pub range_ms: i64,
-    /// When the function is evaluated.
+    /// Time of evaluation.
     pub now_ms: i64,
 }
 
@@ -253,7 +253,7 @@ pub fn value_at(s: &Samples, time_ms: i64, is_counter: bool) -> f64 {
     }
 }
 
-/// What a chain of values rises by, where a counter's fall is a reset.
+/// Returns the rise of a chain of values, where a counter's fall is a reset.
 fn risen(name: &str, chain: &[f64], range_ms: i64) -> f64 {
     let mut rise = chain[chain.len() - 1] - chain[0];
     if name != "delta" {

@@ -15,9 +15,9 @@ use crate::naive::{self, Look, PHI, SECONDS_AHEAD, SMOOTHING_FACTOR, TREND_FACTO
 
 const KEEPS_NAME: [&str; 2] = ["last_over_time", "first_over_time"];
 
-/// What rounding may change where the order of additions is free, as a share of the value.
+/// Relative tolerance where the order of additions is free.
 const ROUNDED: f64 = 1e-12;
-/// What it may change where sums stand in for Prometheus' loop; the comparison with Prometheus
+/// Relative tolerance where sums stand in for Prometheus' loop; the comparison with Prometheus
 /// asks for no more.
 const FITTED: f64 = 1e-9;
 
@@ -70,7 +70,7 @@ struct Bench {
     source: Arc<MemorySource>,
 }
 
-/// How `@` and `offset` move the times looked at.
+/// Effect of `@` and `offset` on the times looked at.
 #[derive(Debug, Clone, Copy)]
 struct Shift {
     at_ms: Option<i64>,
@@ -103,7 +103,7 @@ impl Bench {
         ]
     }
 
-    /// What each step looks at.
+    /// Range of each step.
     fn looks(&self, shift: Shift) -> Vec<Look> {
         let look = |step| {
             let now_ms = self.case.time(step);
@@ -209,7 +209,7 @@ fn check_extended(bench: &Bench, form: usize) {
     bench.check(&query, expected, true, ROUNDED);
 }
 
-/// Of a reset across the border of two halves of a range, the sample behind it comes in later.
+/// Of a reset across the boundary of two halves of a range, the later sample enters later.
 #[test]
 fn resets_across_a_border_are_added_once() {
     let value = |at: i64| if at % 2 == 0 { 10.0 } else { 3.0 };

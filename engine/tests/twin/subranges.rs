@@ -1,4 +1,4 @@
-//! What a query says of a step does not depend on where the query begins or ends, nor on which
+//! The answer at a step does not depend on where the query begins or ends, nor on which
 //! series have values at other steps only: to the last bit.
 //!
 //! Values are no multiples of anything: sums of them are rounded, so that every other order of

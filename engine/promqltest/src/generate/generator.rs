@@ -115,7 +115,7 @@ impl Generator {
         Generator { random: Random::new(seed), is_experimental, operands }
     }
 
-    /// The numbers behind it.
+    /// Returns the random numbers.
     pub fn random(&mut self) -> &mut Random {
         &mut self.random
     }
@@ -373,7 +373,7 @@ impl Generator {
             }
             1 => {
                 let label = self.pick(&["value", "job", "n"]);
-                // Rounded, since the last digit of a sine is nobody's promise; to what no
+                // Rounded, since the last digit of a sine is not guaranteed; to what no
                 // value lies between by chance.
                 let vector = self.vector(depth);
                 format!(
@@ -406,7 +406,7 @@ impl Generator {
             "limit_ratio" => self.pick(&["0.5", "-0.5", "0.1", "1", "-1", "0", "2", "NaN"]),
             _ => self.pick(&["1", "2", "3", "0", "-1", "2.7", "100", "NaN", "scalar(lonely)"]),
         };
-        // Which series come first is left to chance in Prometheus behind an operator.
+        // Which series come first is left to chance in Prometheus after an operator.
         let operand = match operator {
             "limitk" => self.plain_selector("unique"),
             _ => self.distinct(),

@@ -13,7 +13,7 @@ use crate::generate::operand_rules::OPERAND_RULES;
 use crate::generate::rules::RULES;
 use crate::generate::{Operands, Query, Random};
 
-/// What a mutation puts in.
+/// Pieces that a mutation inserts.
 const PIECES: [&str; 24] = [
     "(", ")", "[", "]", "{", "}", ",", ":", "=", "!", "\"", "'", "`", "\\", "@", "#", "\n", " by ",
     " on ", "offset", "-", "5m", "1e", "é",
@@ -65,7 +65,7 @@ impl Grammar {
         Grammar { random: Random::new(seed), rules, depth_min }
     }
 
-    /// The numbers behind it.
+    /// Returns the random numbers.
     pub fn random(&mut self) -> &mut Random {
         &mut self.random
     }

@@ -1,7 +1,7 @@
 //! Random queries, and the samples that they run on.
 //!
 //! Two generators: [`Generator`] goes through the language kind by kind, on operands that fit;
-//! [`Grammar`] expands the rules of a grammar, deeper, and combines what nobody would write.
+//! [`Grammar`] expands the rules of a grammar, deeper, and combines unusual parts.
 
 mod function_rules;
 mod generator;
@@ -21,7 +21,7 @@ pub use parts::{Category, parts};
 pub use random::Random;
 pub use samples::{SPAN_MS, START_MS, samples};
 
-/// What queries run on.
+/// Operands of queries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Operands {
     /// Floats alone.
@@ -35,6 +35,6 @@ pub enum Operands {
 pub struct Query {
     /// Its text.
     pub text: String,
-    /// Whether an instant query promises an order.
+    /// True if an instant query promises an order.
     pub is_ordered: bool,
 }

@@ -22,7 +22,7 @@ const BOUNDS: [&[f64]; 4] = [
     &[-3.0, 0.0, 7.5],
 ];
 
-/// What is observed, and how often what changes.
+/// Observed values, and rates of changes.
 #[derive(Debug, Clone, Copy)]
 struct Habit {
     is_gauge: bool,
@@ -33,15 +33,15 @@ struct Habit {
     /// buckets matter to `changes`, to `resets` of gauges and to quantiles where NaN was observed,
     /// and in Prometheus all samples of a chunk have the buckets of each.
     is_settled: bool,
-    /// Once in so many samples a NaN or an infinity is observed.
+    /// Samples between observations of a NaN or an infinity.
     odd_one_in: u64,
-    /// Once in so many samples the counter begins anew, with another layout.
+    /// Samples between counter resets, with another layout.
     reset_one_in: u64,
-    /// Once in so many samples the resolution is halved or the zero bucket grows.
+    /// Samples between changes of the resolution or the zero bucket.
     merged_one_in: u64,
-    /// Once in so many samples the kind of buckets changes.
+    /// Samples between changes of the kind of buckets.
     kind_one_in: u64,
-    /// Once in so many samples there are only floats for a while, or histograms again.
+    /// Samples between changes from histograms to floats and back.
     float_one_in: u64,
 }
 
@@ -93,7 +93,7 @@ pub(super) fn add_histograms(source: &mut MemorySource, seed: u64) {
         let labels = with(&own, "odd_seconds", &[]);
         let shape = random_shape(&mut random);
         add_series(source, &mut random, &labels, &shape, odd, Kind::Any);
-        // Beside the classic one of the same name.
+        // Next to the classic one of the same name.
         let labels = with(&own, "latency", &[]);
         add_series(source, &mut random, &labels, &steady(), CALM, Kind::Exponential(0));
     }
@@ -114,7 +114,7 @@ pub(super) fn add_histograms(source: &mut MemorySource, seed: u64) {
     add_series(source, &mut random, &labels, &steady(), counter, Kind::Exponential(1));
 }
 
-/// Which buckets a series has.
+/// Buckets of a series.
 #[derive(Debug, Clone, Copy)]
 enum Kind {
     Exponential(i8),
@@ -170,7 +170,7 @@ struct Counter {
     without: f64,
     sum: f64,
     has_negative: bool,
-    /// Empty buckets are written where no more than so many are side by side. All of them or none:
+    /// Maximum of adjacent empty buckets that are written. All of them or none:
     /// then two histograms that count the same have the same spans in whatever chunk they are.
     gap_max: i32,
 }

@@ -1,11 +1,11 @@
-//! What the generator asks of native histograms.
+//! Queries of the generator over native histograms.
 
 use crate::generate::Generator;
 use crate::generate::generator::{FRACTIONS, NUMBERS};
 use crate::generate::native_rules::NATIVE_ROLLUPS;
 
 impl Generator {
-    /// What is there for histograms.
+    /// Queries for histograms.
     pub(super) fn native(&mut self, depth: u32) -> String {
         match self.random.below(12) {
             0 | 1 => {

@@ -1,4 +1,4 @@
-//! What a query is made of.
+//! Parts of a query.
 
 use std::collections::BTreeSet;
 
@@ -17,17 +17,17 @@ pub enum Category {
     Aggregation,
     /// Operators as written.
     Operator,
-    /// What changes a selector, a match or a group.
+    /// Modifiers of a selector, a match or a group.
     Modifier,
     /// Literals and selectors.
     Operand,
-    /// What is refused before it is evaluated.
+    /// Queries that are refused before evaluation.
     Refused,
 }
 
 type Parts = BTreeSet<(Category, &'static str)>;
 
-/// What a query is made of, each part once.
+/// Returns the parts of a query, each once.
 pub fn parts(query: &str) -> Parts {
     let mut parts = Parts::new();
     match parse(query, &ParseOptions::ALL) {

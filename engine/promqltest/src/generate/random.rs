@@ -25,7 +25,7 @@ impl Random {
         self.next() % bound
     }
 
-    /// True once in so many times.
+    /// Returns true once in `times` calls on average.
     pub fn one_in(&mut self, times: u64) -> bool {
         self.below(times) == 0
     }

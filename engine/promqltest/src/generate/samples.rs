@@ -1,5 +1,5 @@
 //! The data that queries run on: resets, gaps, stale markers, NaN, infinities, irregular
-//! timestamps, and series that begin and end; floats here, native histograms beside.
+//! timestamps, and series that begin and end; floats here, native histograms next to them.
 
 use model::memory::MemorySource;
 use model::{Labels, stale_nan};
@@ -8,17 +8,17 @@ use crate::generate::{Random, native};
 
 /// The first time, in ms: far from the epoch, and on no round step.
 pub const START_MS: i64 = 1_700_000_003_000;
-/// How long the data lasts.
+/// Length of the data.
 pub const SPAN_MS: i64 = 7_200_000;
 const SCRAPE_MS: i64 = 15_000;
 
-/// When a series has samples, and how they are spaced.
+/// Life of a series, and the spacing of its samples.
 pub(super) struct Shape {
     from_ms: i64,
     to_ms: i64,
     interval_ms: i64,
     jitter_ms: u64,
-    /// A gap begins once in so many samples.
+    /// Average number of samples between gaps.
     gap_one_in: u64,
     /// A gap begins with a staleness marker.
     is_marked: bool,

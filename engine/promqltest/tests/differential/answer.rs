@@ -8,13 +8,13 @@ use model::{Histogram, Labels};
 use promqltest::almost_equal;
 use serde_json::Value as Json;
 
-/// How far two values may lie apart, relative to their sum.
+/// Tolerance of values, relative to their sum.
 const EPSILON: f64 = 1e-9;
 
-/// How far two values may lie apart in any case: what is left of numbers that cancel.
+/// Absolute tolerance of values: the rest of numbers that cancel.
 const DIFFERENCE_MIN: f64 = 1e-13;
 
-/// So many annotations of a kind are printed; with more, which ones is left to chance.
+/// Number of annotations printed of a kind; of more, the choice is random.
 const ANNOTATIONS_MAX: usize = 10;
 
 #[derive(Debug)]
@@ -51,7 +51,7 @@ pub struct Native {
     buckets: Vec<Bucket>,
 }
 
-/// Which bounds are part of a bucket, the bounds and the count.
+/// Inclusive bounds of a bucket, its bounds and its count.
 type Bucket = (u8, f64, f64, f64);
 
 impl Answer {
@@ -144,7 +144,7 @@ impl Answer {
         matches!(self, Answer::Error(_))
     }
 
-    /// Whether there is neither an error nor any value.
+    /// Returns whether there is neither an error nor any value.
     pub fn is_empty(&self) -> bool {
         match self {
             Answer::Value { value: Shape::Vector(_, samples), .. } => samples.is_empty(),
@@ -153,7 +153,7 @@ impl Answer {
         }
     }
 
-    /// Whether there are histograms in it.
+    /// Returns whether there are histograms in it.
     pub fn has_histograms(&self) -> bool {
         let is_histogram = |cell: &Cell| matches!(cell, Cell::Histogram(_));
         match self {
@@ -167,7 +167,7 @@ impl Answer {
         }
     }
 
-    /// Whether there are warnings or infos.
+    /// Returns whether there are warnings or infos.
     pub fn is_annotated(&self) -> bool {
         match self {
             Answer::Error(_) => false,
@@ -177,10 +177,11 @@ impl Answer {
         }
     }
 
-    /// How the engine's answer differs from this one of Prometheus.
+    /// Returns how the engine's answer differs from this one of Prometheus.
     pub fn check(&self, found: &Answer, is_ordered: bool) -> Result<(), String> {
         match (self, found) {
-            // A panic in Prometheus, as for an extended range without samples: any answer is better.
+            // A panic in Prometheus, as for an extended range without samples: any answer is
+            // better.
             (Answer::Error(expected), _) if expected.contains("error: runtime error: ") => Ok(()),
             (Answer::Error(expected), Answer::Error(found)) => {
                 let (expected, found) = (comparable_error(expected), comparable_error(found));
@@ -253,8 +254,8 @@ fn comparable_annotation(line: &str) -> String {
     line
 }
 
-/// Whether an error is met on the way through the data: with several of them in one query, it
-/// is the order of evaluation that says which.
+/// Returns whether an error is met on the way through the data: with several of them in one query,
+/// it is the order of evaluation that says which.
 fn is_met_on_the_way(error: &str) -> bool {
     [
         "vector cannot contain metrics with the same labelset",
@@ -364,14 +365,14 @@ fn same_sample(expected: &(i64, Cell), found: &(i64, Cell)) -> Result<(), String
     Err(format!("expected (time, value) {expected:?}, found {found:?}"))
 }
 
-/// Whether two numbers are the same but for rounding, where terms of a size were added.
+/// Returns whether two numbers are the same but for rounding, where terms of a size were added.
 fn is_close(expected: f64, found: f64, size: f64) -> bool {
     (expected - found).abs() < DIFFERENCE_MIN * size || almost_equal(expected, found, EPSILON)
 }
 
 impl Native {
-    /// Whether all is the same but for rounding: bounds to the last bit, and of buckets that only
-    /// one side has no more than what is left of numbers that cancel.
+    /// Returns whether all is the same but for rounding: bounds to the last bit, and of buckets
+    /// that only one side has no more than what is left of numbers that cancel.
     fn is_close(&self, found: &Native) -> bool {
         let size = 1f64.max(self.count.abs());
         let (mut left, mut right) =

@@ -24,10 +24,10 @@ use testkit::percent_encode;
 
 const QUERIES: u64 = 2000;
 const SEED: u64 = 1;
-/// So many differences are printed whole.
+/// Number of differences that are printed whole.
 const PRINTED: usize = 40;
 
-/// When a query is asked: a range where there is a step.
+/// Times of a query: a range if there is a step.
 #[derive(Debug, Clone, Copy)]
 struct Times {
     start_ms: i64,
@@ -35,7 +35,7 @@ struct Times {
     step_ms: Option<i64>,
 }
 
-/// How many comparisons there were, and of how many the answers differ.
+/// Number of comparisons, and of those with differences.
 #[derive(Debug, Default, Clone, Copy)]
 struct Counts {
     comparisons: u64,
@@ -55,11 +55,11 @@ struct Tally {
     /// By what the query is made of.
     by_part: BTreeMap<(Category, &'static str), Counts>,
     by_category: BTreeMap<Category, Counts>,
-    /// Those that Prometheus answers with an error, with nothing, with warnings or infos.
+    /// Answers of Prometheus that are errors, empty, or have warnings or infos.
     errors: Counts,
     empty: Counts,
     annotated: Counts,
-    /// Those that Prometheus answers with histograms.
+    /// Answers of Prometheus with histograms.
     native: Counts,
     differences: Vec<String>,
 }

@@ -93,7 +93,7 @@ struct Span {
     length: u32,
 }
 
-/// What there is from a time to before another one.
+/// Samples from a time to before another one.
 ///
 /// A series whose kind of samples changes comes once for each stretch of a kind, since a receiver
 /// takes floats before histograms.

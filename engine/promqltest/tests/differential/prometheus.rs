@@ -10,11 +10,11 @@ use prost::Message;
 use crate::message::{WriteRequest, markers, time_series};
 use testkit::{Child, TemporaryDirectory, free_port, get, request, temporary_directory};
 
-/// Everything that the engine understands, Prometheus has behind these.
+/// Feature flags of Prometheus for all that the engine understands.
 const FEATURES: &str = "promql-experimental-functions,promql-delayed-name-removal,\
     promql-duration-expr,promql-extended-range-selectors,promql-binop-fill-modifiers";
 
-/// So much is written at once: far less than what the release takes late.
+/// Time range written at once: far less than the release accepts late.
 const SLICE_MS: i64 = 600_000;
 
 pub struct Prometheus {

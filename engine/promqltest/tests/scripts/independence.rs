@@ -47,7 +47,7 @@ fn engine(series: usize, steps: usize, threads: usize) -> Engine {
     })
 }
 
-/// When a query is asked: a range where there is more than one step.
+/// Times of a query: a range if there is more than one step.
 #[derive(Debug, Clone, Copy)]
 struct Times {
     start_ms: i64,

@@ -18,7 +18,7 @@ use model::memory::MemorySource;
 use promqltest::{EvalReport, Script, run_script};
 use stored::{Caches, Cut, Stores};
 
-/// Where the scripts of Prometheus are, unless `PROMQLTEST_DIR` says so: beside the workspace.
+/// Folder of Prometheus' scripts next to the workspace, unless `PROMQLTEST_DIR` is set.
 const SHARED_DIR: &str = "../shared/promqltest";
 
 fn crate_dir() -> &'static Path {
@@ -56,7 +56,7 @@ fn engine() -> Engine {
     Engine::new(EngineOptions { use_start_timestamps: true, ..EngineOptions::default() })
 }
 
-/// What holds the samples of a script.
+/// Storage of the samples of a script.
 #[derive(Debug, Clone, Copy)]
 enum Kind {
     Memory,

@@ -56,7 +56,7 @@ pub fn show(query: &str, answer: Result<QueryOutput, QueryError>) -> String {
     lines.into_iter().chain(warnings).chain(infos).collect::<Vec<_>>().join("\n")
 }
 
-/// What is promised of a histogram: all but whether it is known that a counter went on. Where it
+/// Guaranteed parts of a histogram: all but whether it is known that a counter went on. Where it
 /// is not, a query compares the counts for itself, and finds the same.
 fn promised(histogram: &Histogram) -> Histogram {
     let reset_hint = match histogram.reset_hint {

@@ -1,4 +1,4 @@
-//! The same samples in a real store: appended in random runs, and sealed at random points.
+//! Samples in a real store: appended in random runs, and sealed at random points.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use model::{Batch, Histogram, HistogramSample, Labels, ResetHint, Source};
 use promqltest::generate::Random;
 use storage::{Store, StoreOptions};
 
-/// What the caches of a store keep.
+/// Cache settings of a store.
 #[derive(Debug, Clone, Copy)]
 pub enum Caches {
     /// Nothing.
@@ -36,15 +36,15 @@ impl Caches {
     }
 }
 
-/// How samples are cut into runs, how often open windows are sealed, and what is kept of what was
+/// Division of samples into runs, frequency of sealing, and what is kept of what was
 /// read.
 #[derive(Debug, Clone, Copy)]
 pub struct Cut {
-    /// So many samples of a series are appended at once, at most.
+    /// Maximum of samples of a series that are appended at once.
     pub run_max: u64,
-    /// Everything is sealed after one append in so many.
+    /// Average number of appends between seals.
     pub sealed_one_in: u64,
-    /// What is kept.
+    /// Cache settings.
     pub caches: Caches,
 }
 

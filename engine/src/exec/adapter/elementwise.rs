@@ -24,7 +24,7 @@ pub type RowKernel = Box<dyn Fn(usize, &mut [f64], &mut [u64]) + Send + Sync>;
 pub type HistogramKernel =
     Box<dyn Fn(usize, &mut [HistogramCell], &mut [f64], &mut [u64]) + Send + Sync>;
 
-/// What becomes of native histograms.
+/// Treatment of native histograms.
 pub enum HistogramRule {
     /// They are left out.
     Drop,
@@ -34,7 +34,7 @@ pub enum HistogramRule {
     Change(HistogramKernel),
 }
 
-/// What becomes of the metric's name.
+/// Treatment of the metric name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Name {
     /// It stays as it is.
@@ -55,7 +55,7 @@ impl From<Names> for Name {
     }
 }
 
-/// The same series with every row passed through a kernel, and histograms through another.
+/// Passes every row through a kernel, and histograms through another.
 ///
 /// Errors: the limits of the query; two series come to bear the same labels and are both present
 /// at a step, which the readers refuse.
@@ -69,7 +69,7 @@ pub fn elementwise(
     elementwise_meeting(ctx, input, name, kernel, rule, Meeting::Refused)
 }
 
-/// The same as [`elementwise`], with a rule for floats and histograms that come to bear the same
+/// Extends [`elementwise`] by a rule for floats and histograms that end up with the same
 /// labels.
 ///
 /// Errors: as for [`elementwise`].
@@ -115,7 +115,7 @@ struct Elementwise {
     kernel: RowKernel,
     rule: HistogramRule,
     meeting: Meeting,
-    /// Whether the input may bring histograms.
+    /// True if the input may bring histograms.
     is_mixed: bool,
 }
 

@@ -24,7 +24,7 @@ pub enum Meeting {
     /// series from that step on.
     ///
     /// Source: `mergeSeriesWithSameLabelset` of Prometheus, which compares floats with floats and
-    /// histograms with histograms, and `nextValues`, which stays at a histogram behind a float.
+    /// histograms with histograms, and `nextValues`, which stays at a histogram after a float.
     Merged,
 }
 
@@ -64,9 +64,9 @@ pub fn unique(
     }))
 }
 
-/// Which entries bear the same labels.
+/// Groups of entries with the same labels.
 struct LabelGroups {
-    /// How many label sets there are.
+    /// Number of label sets.
     count: usize,
     /// The label set of each entry, numbered in the order in which they come first.
     of_series: Vec<u32>,
@@ -89,7 +89,7 @@ impl LabelGroups {
         Ok(LabelGroups { count: seen.len(), of_series, _reservation: reservation })
     }
 
-    /// What lists of the entries of each label set take.
+    /// Returns the bytes of the lists of entries of each label set.
     fn members_bytes(&self) -> u64 {
         let lists = self.count * (size_of::<Vec<u32>>() + size_of::<SeriesMeta>());
         (lists + 4 * self.of_series.len() * size_of::<u32>()) as u64
@@ -148,7 +148,7 @@ struct Unique {
     /// The entries of each series.
     members: Vec<Vec<u32>>,
     meeting: Meeting,
-    /// Whether the tiles are the answer of the query.
+    /// True if the tiles are the answer of the query.
     is_answer: bool,
     _reservation: Reservation,
 }
@@ -193,7 +193,7 @@ struct UniqueReader<'a> {
     entries: Gather<'a>,
     /// One past the last entry of each row.
     ends: Vec<usize>,
-    /// Whether a float and a histogram of a row have met.
+    /// True if a float and a histogram of a row have met.
     have_met: Vec<bool>,
 }
 

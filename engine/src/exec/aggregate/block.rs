@@ -9,9 +9,9 @@ use crate::exec::aggregate::topk::Cell;
 use crate::exec::operator::TileReader;
 use crate::tile::{Tile, TileShape, is_present};
 
-/// So many columns are gathered in one pass over the rows: a cache line of each row.
+/// Columns gathered in one pass over the rows: a cache line of each row.
 pub(super) const COLUMNS: usize = 8;
-/// So many rows are gathered between two looks at the checkpoint.
+/// Rows gathered between two checkpoints.
 pub(super) const ROWS_AT_ONCE: usize = 1 << 12;
 /// Some rows with their reader and their current tile.
 pub(super) struct Stripe<'a> {
@@ -33,7 +33,7 @@ pub(super) struct Block<'a> {
 }
 
 impl<'a> Block<'a> {
-    /// What some stripes have read last: so many steps from a step on.
+    /// The tiles that some stripes have read last, from a step on.
     pub(super) fn new(
         stripes: &'a [Stripe<'_>],
         shape: TileShape,

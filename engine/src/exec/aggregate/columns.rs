@@ -1,8 +1,8 @@
 //! Aggregations that need all values of a group at once: they look at columns.
 //!
-//! Runs of whole groups are read and reduced in parallel, some steps at a time, so that beside the
-//! output only the tiles of one run a thread are held. Where a group is large, all series are
-//! read for some steps, stripe by stripe in parallel; then each group, in parallel again, is
+//! Runs of whole groups are read and reduced in parallel, some steps at a time, so that in addition
+//! to the output only the tiles of one run a thread are held. Where a group is large, all series
+//! are read for some steps, stripe by stripe in parallel; then each group, in parallel again, is
 //! reduced; a tile a stripe is held then.
 
 use std::ops::Range;
@@ -22,7 +22,7 @@ use crate::exec::operator::{Context, VectorOperator};
 use crate::steps::Steps;
 use crate::tile::{TILE_SERIES, Tile, TileShape, set_present, stripe_rows};
 
-/// What is taken from each column; parameters are one a step.
+/// Value taken from each column; parameters are one a step.
 #[derive(Debug)]
 pub(super) enum Pick {
     Quantile(Vec<f64>),
@@ -39,12 +39,12 @@ pub(super) enum Pick {
     },
 }
 
-/// Groups of up to so many rows are read and reduced by one thread each: their tiles stay in L2.
+/// Maximum of rows of a group that one thread reads and reduces: its tiles stay in L2.
 const APART_ROWS_MAX: usize = 4 * TILE_SERIES;
 /// So few rows of small groups are read and reduced at a time: a quarter of a tile's, of which four
 /// times as many steps are read at once.
 const RUN_ROWS_MIN: usize = TILE_SERIES / 4;
-/// At most so many runs of groups are shared among threads.
+/// Maximum of runs of groups that threads share.
 const GROUP_RUNS: usize = 64;
 /// Columns of groups that have more rows are charged for.
 const SMALL_GROUP: usize = 1 << 10;
@@ -140,7 +140,7 @@ impl Reducer<'_> {
         self.groups.order[rows].chunks(shape.series).map(open).collect()
     }
 
-    /// What is known of some groups before anything is read.
+    /// Properties of some groups that are known before reading.
     fn outputs(&self, groups: Range<usize>) -> Result<Vec<Output>, QueryError> {
         let output = |group| Output::new(self.ctx, self.steps, self.pick, self.groups.rows(group));
         groups.map(output).collect()
@@ -163,7 +163,7 @@ fn runs(groups: &Groups) -> Vec<Range<usize>> {
     runs
 }
 
-/// What the groups of a thread are reduced with, one after the other.
+/// Buffers with which a thread reduces its groups, one after the other.
 struct Scratch {
     columns: [Vec<Cell>; COLUMNS],
     sieve: Sieve,
@@ -187,7 +187,7 @@ impl Scratch {
         })
     }
 
-    /// Charges for columns of so many rows.
+    /// Charges for columns of `rows` rows.
     fn hold(&mut self, rows: usize) -> Result<(), QueryError> {
         // Vectors that grow may have twice the room that they need.
         const ROW_BYTES: usize = 2 * ((COLUMNS + 1) * size_of::<Cell>() + size_of::<f64>());
@@ -408,7 +408,7 @@ struct Here<'a> {
 }
 
 impl Here<'_> {
-    /// How many steps are looked at together.
+    /// Returns the number of steps reduced together.
     fn width(&self) -> usize {
         COLUMNS.min(self.block.width - self.first)
     }
@@ -454,7 +454,7 @@ pub(super) fn at_most(k: f64, groups: &Groups) -> usize {
     (k.max(0.0) as usize).min(groups.order.len())
 }
 
-/// Whether a series is among those that a ratio keeps.
+/// Returns whether a ratio keeps a series.
 ///
 /// Source: `AddRatioSampleWithOffset` of Prometheus.
 pub(super) fn is_sampled(ratio: f64, labels: &Labels) -> bool {

@@ -1,4 +1,4 @@
-//! What aggregations see that know numbers alone: histograms are left out, or merely counted.
+//! Input of aggregations over floats: histograms are left out, or counted.
 
 use model::Reservation;
 
@@ -9,7 +9,7 @@ use crate::parse::ast::AggregateOp;
 use crate::steps::Steps;
 use crate::tile::{Tile, set_present};
 
-/// What becomes of the histograms.
+/// Treatment of the histograms.
 pub(super) enum Seen {
     /// Each is a number, no matter which.
     AsNumbers,
@@ -17,9 +17,9 @@ pub(super) enum Seen {
     Not {
         /// The aggregation that does so.
         op: AggregateOp,
-        /// Where the info points.
+        /// Position that the info names.
         cause: Cause,
-        /// Whether a step looks at its values at all, a step each; empty where all do.
+        /// True if a step looks at its values at all, a step each; empty where all do.
         looks: Vec<bool>,
     },
 }
@@ -96,7 +96,7 @@ fn number(tile: &mut Tile) {
     }
 }
 
-/// Whether there is a histogram at a step that looks; all do where nothing is said of them.
+/// Returns whether there is a histogram at a step that looks; all do where nothing is said of them.
 fn has_seen(tile: &Tile, looks: &[bool]) -> bool {
     let is_seen = |step: usize| looks.get(step).copied().unwrap_or(true);
     (0..tile.series()).any(|row| {

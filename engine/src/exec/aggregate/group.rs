@@ -1,4 +1,4 @@
-//! Which series fall into which group.
+//! Groups of series.
 
 use std::ops::Range;
 
@@ -12,9 +12,9 @@ use crate::error::QueryError;
 use crate::exec::operator::{Context, LABELS_AHEAD, SeriesMeta};
 use crate::plan::Aggregation;
 
-/// What a series takes: its place among its group's, three times over while they are sorted.
+/// Bytes of a series: its index in the group, three times while they are sorted.
 const SERIES_BYTES: usize = 4 * size_of::<u32>();
-/// What a group takes beside its labels: its entries in tables that may be half full.
+/// Bytes of a group in addition to its labels: its entries in tables that may be half full.
 const GROUP_BYTES: usize = 2 * (size_of::<(Vec<u8>, u32)>() + size_of::<SeriesMeta>() + 8);
 
 /// The groups of an aggregation.
@@ -28,7 +28,7 @@ pub(super) struct Groups {
     /// Series, sorted by group.
     pub(super) order: Vec<u32>,
     starts: Vec<u32>,
-    /// Whether the query asks for one group of all series.
+    /// True if all series form one group.
     pub(super) is_all: bool,
     /// The labels of each group, and whether its name goes.
     pub(super) metas: Vec<SeriesMeta>,
@@ -47,7 +47,7 @@ impl Groups {
         Groups::build(ctx, series, aggregation, None)?.sorted(ctx, series)
     }
 
-    /// The same, but in no order inside a group: for answers that do not depend on it.
+    /// Groups series in any order inside a group: for answers that do not depend on it.
     ///
     /// Errors: the limits of the query.
     pub(super) fn unsorted(
@@ -151,7 +151,7 @@ impl Groups {
         Ok(self)
     }
 
-    /// How many groups there are.
+    /// Returns the number of groups.
     pub(super) fn len(&self) -> usize {
         self.metas.len()
     }

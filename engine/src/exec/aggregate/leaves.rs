@@ -1,6 +1,6 @@
-//! How the rows of groups are dealt out, so that no sum depends on which series are loaded.
+//! Division of the rows of groups into leaves, so that no sum depends on which series are loaded.
 //!
-//! Where rows were cut into parts by their number, a series more would move all cuts behind it,
+//! Where rows were cut into parts by their number, one more series would move all later cuts,
 //! even if it has no value at a step; and sums of floats that are put together in another way
 //! differ in their last bits. A leaf is decided by the labels of a series alone.
 
@@ -15,7 +15,7 @@ use crate::exec::operator::{Context, LABELS_AHEAD, SeriesMeta};
 
 /// Leaves of a group where there may be many groups: a merge costs about as much as a row.
 const LEAVES: usize = 4;
-/// Leaves where all series are one group, which so many threads can then share.
+/// Leaves if all series are one group: as many as threads can share.
 const LEAVES_OF_ALL: usize = 16;
 
 /// The rows of groups, sorted by group and leaf.
@@ -69,7 +69,7 @@ impl Leaves {
         Ok(leaves)
     }
 
-    /// The same, cut by the places of rows: for folds that do not depend on their order.
+    /// Cuts by the indices of rows: for folds that do not depend on their order.
     ///
     /// Errors: the limits of the query.
     pub(super) fn by_place(ctx: &Context, groups: &Groups) -> Result<Leaves, QueryError> {
@@ -104,7 +104,7 @@ impl Leaves {
         self.order.extend_from_slice(rows);
     }
 
-    /// How many leaves there are.
+    /// Returns the number of leaves.
     pub(super) fn len(&self) -> usize {
         self.groups.len()
     }
@@ -119,12 +119,12 @@ impl Leaves {
         self.starts[leaf] as usize..self.starts[leaf + 1] as usize
     }
 
-    /// Whether a leaf is the first of its group.
+    /// Returns whether a leaf is the first of its group.
     pub(super) fn is_first(&self, leaf: usize) -> bool {
         leaf == 0 || self.groups[leaf - 1] != self.groups[leaf]
     }
 
-    /// Whether a leaf is the last of its group.
+    /// Returns whether a leaf is the last of its group.
     pub(super) fn is_last(&self, leaf: usize) -> bool {
         leaf + 1 == self.len() || self.groups[leaf + 1] != self.groups[leaf]
     }
@@ -145,7 +145,7 @@ impl Leaves {
     }
 }
 
-/// How many leaves a group has at most.
+/// Returns the maximum of leaves of a group.
 fn leaf_count(groups: &Groups) -> usize {
     if groups.is_all { LEAVES_OF_ALL } else { LEAVES }
 }

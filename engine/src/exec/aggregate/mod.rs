@@ -102,7 +102,7 @@ pub fn aggregate(
     }
 }
 
-/// How groups become answers.
+/// Reduction of groups to answers.
 enum How {
     Fold(Fold),
     Pick(Pick),
@@ -166,8 +166,8 @@ impl Mixed<'_> {
     }
 }
 
-/// What to take from each column, with its parameter checked; nothing where the parameter says
-/// that nothing is taken.
+/// Returns the value to take from each column, with its parameter checked; `None` where the
+/// parameter says that nothing is taken.
 fn pick(
     ctx: &Context,
     steps: Steps,

@@ -16,21 +16,21 @@ use crate::exec::operator::{Context, SeriesMeta, VectorOperator};
 use crate::steps::Steps;
 use crate::tile::set_present;
 
-/// What an output row takes beside its cells: its entry in a table that may be half full.
+/// Bytes of an output row in addition to its cells: its entry in a table that may be half full.
 const ROW_BYTES: usize = 2 * (size_of::<(u64, OutputRow)>() + size_of::<(u64, u32)>());
 
 /// The output rows of one group, by what tells them apart: the input row, or the value's bits.
 pub(super) struct Output {
     slots: Slots,
     rows: Vec<(u64, OutputRow)>,
-    /// Whether the rows stand in the order of their making: best first, at one step.
+    /// True if the rows stand in the order of their making: best first, at one step.
     is_ranked: bool,
     /// Between which bounds the answers have been, as far as that is known.
     pub(super) bounds: Option<Bounds>,
     reservation: Reservation,
 }
 
-/// Where the output row of a key is.
+/// Indices of the output rows, by key.
 enum Slots {
     /// There is only one, whatever the key.
     One,

@@ -3,7 +3,7 @@
 use crate::exec::numeric::compensated::{self, Sum};
 use crate::tile::is_present;
 
-/// What a mean's sum is scaled by once it would overflow; a power of two, so nothing is lost.
+/// Scale of a mean's sum once it would overflow; a power of two, so the scaling is exact.
 const SCALE: f64 = 1.0 / (1u128 << 64) as f64;
 
 /// An aggregation that merges.
@@ -20,13 +20,13 @@ pub(super) enum Fold {
 }
 
 impl Fold {
-    /// Whether the bits of an answer depend on the order in which series are folded.
+    /// Returns whether the bits of an answer depend on the order in which series are folded.
     pub(super) fn depends_on_order(self) -> bool {
         !matches!(self, Fold::Count | Fold::Group)
     }
 }
 
-/// What is known of one group at some steps.
+/// Partial of one group at some steps.
 ///
 /// Shape: one cell a step in each array.
 /// Invariant: a cell without values holds what changes nothing when merged: a sum of −0, a
@@ -39,7 +39,7 @@ pub(super) struct Partial {
     /// Compensation of the sum, or the mean.
     second: Vec<f64>,
     count: Vec<f64>,
-    /// What a mean's sum is scaled by; empty as long as it is 1 everywhere.
+    /// Scales of the sums of means; empty while all are 1.
     scale: Vec<f64>,
     presence: Vec<u64>,
 }
@@ -57,7 +57,7 @@ impl Partial {
         }
     }
 
-    /// How many bytes a partial of some steps holds at most.
+    /// Returns the maximum of bytes of a partial of some steps.
     pub(super) fn bytes(steps: usize) -> u64 {
         (steps * 32 + steps.div_ceil(64) * 8) as u64
     }
@@ -218,7 +218,7 @@ impl Partial {
         }
     }
 
-    /// Whether sums of means can be added as they are.
+    /// Returns whether sums of means can be added as they are.
     fn is_summed_safely(&self, other: &Partial) -> bool {
         let is_small = |(a, b): (&f64, &f64)| (a + b).abs() <= f64::MAX;
         self.scale.is_empty()
@@ -271,7 +271,7 @@ impl Partial {
         }
     }
 
-    /// Which steps have values.
+    /// Returns the presence of values, one bit a step.
     pub(super) fn presence(&self) -> &[u64] {
         &self.presence
     }

@@ -6,7 +6,7 @@
 //! which others are loaded, nor on tiles or threads.
 //!
 //! Stripes of whole leaves are read tile by tile; the partial of a leaf stays in L1. A group that
-//! lies in one stripe is finished on the spot; of one that crosses borders each stripe leaves the
+//! lies in one stripe is finished on the spot; of one that crosses boundaries each stripe leaves the
 //! partials of its leaves.
 
 use std::ops::Range;
@@ -44,11 +44,11 @@ pub(super) fn reduce(
     let whole: Vec<Range<usize>> = stripes.iter().map(|stripe| stripe.whole.clone()).collect();
     let parts = output.runs_mut(&whole);
     let tasks = stripes.iter().zip(parts);
-    let borders = ctx.map(tasks, |(stripe, (values, presence)), thread| {
+    let boundaries = ctx.map(tasks, |(stripe, (values, presence)), thread| {
         let task = Task { ctx, steps, input, leaves: &leaves, fold, shape, stripe };
         task.run(thread, values, presence)
     })?;
-    finish_borders(borders, &mut output);
+    finish_boundaries(boundaries, &mut output);
     Ok(output)
 }
 
@@ -59,7 +59,7 @@ struct Stripe {
     whole: Range<usize>,
 }
 
-/// Cuts the leaves into stripes. Small groups are not cut, so that few leave borders.
+/// Cuts the leaves into stripes. Small groups are not cut, so that few leave boundaries.
 fn stripes(groups: &Groups, leaves: &Leaves) -> Vec<Stripe> {
     let rows_min = stripe_rows(leaves.order.len());
     let mut stripes = Vec::new();
@@ -78,8 +78,8 @@ fn stripes(groups: &Groups, leaves: &Leaves) -> Vec<Stripe> {
     stripes
 }
 
-/// What a stripe knows of a leaf of a group that crosses its borders, over all steps.
-struct Border {
+/// Partial of a leaf that crosses the boundaries of a stripe, over all steps.
+struct Boundary {
     leaf: usize,
     group: usize,
     partial: Partial,
@@ -108,7 +108,7 @@ impl Task<'_> {
         thread: &QueryThread,
         values: &mut [f64],
         presence: &mut [u64],
-    ) -> Result<Vec<Border>, QueryError> {
+    ) -> Result<Vec<Boundary>, QueryError> {
         let leaves = &self.stripe.leaves;
         let all = self.leaves.rows(leaves.start).start..self.leaves.rows(leaves.end - 1).end;
         let height = self.shape.series.clamp(1, all.len());
@@ -124,7 +124,7 @@ impl Task<'_> {
             .collect();
         let partial = Partial::new(self.fold, shape.steps);
         let mut folding = Folding { leaf: partial.clone(), group: partial };
-        let mut borders = self.borders()?;
+        let mut boundaries = self.boundaries()?;
         let words = self.steps.count.div_ceil(64);
         let mut step = 0;
         while step < self.steps.count {
@@ -142,8 +142,8 @@ impl Task<'_> {
                     }
                     let group = self.leaves.group(leaf);
                     if !self.stripe.whole.contains(&group) {
-                        if let Some(border) = borders.iter_mut().find(|b| b.leaf == leaf) {
-                            border.partial.place(step, &folding.leaf);
+                        if let Some(boundary) = boundaries.iter_mut().find(|b| b.leaf == leaf) {
+                            boundary.partial.place(step, &folding.leaf);
                         }
                     } else if self.merge_leaf(leaf, &mut folding) {
                         let index = group - self.stripe.whole.start;
@@ -156,16 +156,21 @@ impl Task<'_> {
             }
             step += width;
         }
-        Ok(borders)
+        Ok(boundaries)
     }
 
-    fn borders(&self) -> Result<Vec<Border>, QueryError> {
+    fn boundaries(&self) -> Result<Vec<Boundary>, QueryError> {
         let is_cut = |leaf: &usize| !self.stripe.whole.contains(&self.leaves.group(*leaf));
         let cut = self.stripe.leaves.clone().filter(is_cut);
         cut.map(|leaf| {
             let reservation = Reservation::new(&self.ctx.budget, Partial::bytes(self.steps.count))?;
             let partial = Partial::new(self.fold, self.steps.count);
-            Ok(Border { leaf, group: self.leaves.group(leaf), partial, _reservation: reservation })
+            Ok(Boundary {
+                leaf,
+                group: self.leaves.group(leaf),
+                partial,
+                _reservation: reservation,
+            })
         })
         .collect()
     }
@@ -201,19 +206,21 @@ impl Task<'_> {
     }
 }
 
-/// Merges what the stripes left of groups that cross their borders, in the order of the leaves.
-fn finish_borders(borders: Vec<Vec<Border>>, output: &mut Matrix) {
-    let mut pending: Option<Border> = None;
-    let finish = |border: Border, output: &mut Matrix| {
-        let (values, presence) = output.row_mut(border.group);
-        border.partial.finish(values);
-        presence.copy_from_slice(border.partial.presence());
+/// Merges what the stripes left of groups that cross their boundaries, in the order of the leaves.
+fn finish_boundaries(boundaries: Vec<Vec<Boundary>>, output: &mut Matrix) {
+    let mut pending: Option<Boundary> = None;
+    let finish = |boundary: Boundary, output: &mut Matrix| {
+        let (values, presence) = output.row_mut(boundary.group);
+        boundary.partial.finish(values);
+        presence.copy_from_slice(boundary.partial.presence());
     };
-    for border in borders.into_iter().flatten() {
+    for boundary in boundaries.into_iter().flatten() {
         match &mut pending {
-            Some(before) if before.group == border.group => before.partial.merge(&border.partial),
+            Some(before) if before.group == boundary.group => {
+                before.partial.merge(&boundary.partial)
+            }
             _ => {
-                if let Some(done) = pending.replace(border) {
+                if let Some(done) = pending.replace(boundary) {
                     finish(done, output);
                 }
             }

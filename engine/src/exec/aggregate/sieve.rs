@@ -1,4 +1,4 @@
-//! What lies between two bounds, in eight columns at a time.
+//! Values between two bounds, in eight columns at a time.
 //!
 //! A quantile, or the best of a group, lies close to where it lay some steps before. So bounds
 //! are set around it, and one pass over the rows counts what is below them and picks what is
@@ -14,16 +14,16 @@ use crate::exec::aggregate::block::{Block, COLUMNS, ROWS_AT_ONCE};
 use crate::exec::aggregate::topk::Cell;
 use crate::exec::numeric::quantile::{ascending, neighbours, place};
 
-/// What a pass over some rows has found in each of eight columns.
+/// Result of a pass over some rows for each of eight columns.
 #[derive(Debug, Default)]
 pub(super) struct Sieve {
-    /// How many values there are.
+    /// Number of values.
     pub(super) counts: [usize; COLUMNS],
-    /// How many of them are below the bounds, or NaN.
+    /// Number of them below the bounds, or NaN.
     pub(super) below: [usize; COLUMNS],
-    /// What is between the bounds, in the order of the rows.
+    /// Values between the bounds, in the order of the rows.
     pub(super) between: [Vec<Cell>; COLUMNS],
-    /// How many there were between the bounds before only the best were left.
+    /// Number of values between the bounds before only the best were left.
     passed: [usize; COLUMNS],
 }
 
@@ -142,7 +142,7 @@ impl Sieve {
 }
 
 impl Sieve {
-    /// Whether far more than the k best of a column are between the bounds.
+    /// Returns whether far more than the k best of a column are between the bounds.
     pub(super) fn is_loose(&self, column: usize, k: usize) -> bool {
         self.passed[column] > 4 * k + 32
     }
@@ -191,7 +191,7 @@ pub(super) fn around_best(k: usize, is_top: bool, values: &mut Vec<f64>) -> Boun
     Bounds { lower, upper }
 }
 
-/// Which of eight values pass, one bit each.
+/// Returns which of eight values pass, one bit each.
 #[inline(always)]
 fn bits(values: &[f64; COLUMNS], passes: impl Fn(f64) -> bool) -> u8 {
     let mut bits = 0;
@@ -201,7 +201,7 @@ fn bits(values: &[f64; COLUMNS], passes: impl Fn(f64) -> bool) -> u8 {
     bits
 }
 
-/// How often each of eight bits was set.
+/// Counts of how often each of eight bits was set.
 #[derive(Default)]
 struct Tally {
     /// One byte a bit; carried over before any can overflow.

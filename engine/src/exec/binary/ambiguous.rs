@@ -143,7 +143,7 @@ struct Evaluation<'a> {
     checkpoint: Checkpoint,
 }
 
-/// What the many side or the one side puts into an operation: a series, or a fill value.
+/// Operand of the many side or the one side: a series, or a fill value.
 #[derive(Clone, Copy)]
 struct Input<'a> {
     series: Option<u32>,
@@ -151,7 +151,7 @@ struct Input<'a> {
 }
 
 impl<'a> Input<'a> {
-    /// What a series has at a step.
+    /// Returns the value of a series at a step.
     fn at(matrix: &'a Matrix, index: u32, step: usize) -> Option<Input<'a>> {
         let (values, presence) = matrix.row(index as usize);
         let value = Cell::at(values, presence, matrix.histograms(index as usize), step)?;
@@ -327,7 +327,7 @@ impl<'a> Evaluation<'a> {
         self.latest[slot].replace(at) == Some(at)
     }
 
-    /// Whether an earlier step is refused already, so that this one no longer matters.
+    /// Returns whether an earlier step is refused already, so that this one no longer matters.
     fn is_refused_before(&self, step: usize) -> bool {
         self.refusal.as_ref().is_some_and(|refusal| refusal.order.step < step)
     }

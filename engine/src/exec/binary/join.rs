@@ -20,20 +20,20 @@ use super::matching::{Groups, Listed, changes_schema, result_labels};
 use super::mixed::{Cell, PairAnnotation, StepNotes, pair};
 use super::{keep_only, with_bits};
 
-/// What is done with two vectors.
+/// Operation on two vectors.
 pub(super) struct Operation<'a> {
     /// The operator and its `bool`.
     pub(super) binary: &'a Binary,
-    /// Who meets whom.
+    /// Matching of series.
     pub(super) matching: &'a Matching,
     /// The labels of `on` or `ignoring`.
     pub(super) listed: Listed<'a>,
-    /// Where the operation stands.
+    /// Position of the operation.
     pub(super) span: Span,
 }
 
 impl Operation<'_> {
-    /// Whether the right side is the many side.
+    /// Returns whether the right side is the many side.
     pub(super) fn is_swapped(&self) -> bool {
         self.matching.cardinality == Cardinality::OneToMany
     }
@@ -48,7 +48,7 @@ impl Operation<'_> {
     }
 }
 
-/// What a pair takes beside its labels, sets to find two of the same labels included.
+/// Bytes of a pair in addition to its labels, including sets that find equal labels.
 const PAIR_BYTES: usize = 2 * (size_of::<SeriesMeta>() + size_of::<(u32, u32, u32)>() + 8);
 
 /// The series that meet, a result each.
@@ -109,7 +109,7 @@ impl Pairs {
         Ok(pairs.is_unambiguous(matching, &mut checkpoint)?.then_some(pairs))
     }
 
-    /// Whether no two results can clash: one per group where both sides are one, and no
+    /// Returns whether no two results can clash: one per group where both sides are one, and no
     /// label set twice.
     fn is_unambiguous(
         &self,
@@ -186,9 +186,9 @@ struct Join {
     is_bool: bool,
     span: Span,
     many_side: Side,
-    /// Whether a side may bring histograms.
+    /// True if a side may bring histograms.
     is_mixed: bool,
-    /// What the pairs of mixed rows have said.
+    /// Annotations of the pairs of mixed rows.
     notes: Mutex<StepNotes>,
     many: Box<dyn VectorOperator>,
     one: Box<dyn VectorOperator>,

@@ -3,7 +3,7 @@
 use crate::exec::functions::atan2;
 use crate::parse::ast::BinaryOp;
 
-/// Which operand of an operator the changed row is.
+/// Side of the operand that a kernel changes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Side {
     /// `row op other`.

@@ -1,4 +1,4 @@
-//! Which series of two vectors meet: match groups, and the labels of what they give.
+//! Vector matching: match groups, and the labels of results.
 
 use hashbrown::HashMap;
 use model::labels::{METRIC_NAME, push_packed};
@@ -8,9 +8,9 @@ use crate::error::QueryError;
 use crate::exec::operator::{Context, SeriesMeta, is_schema_label};
 use crate::parse::ast::{BinaryOp, Cardinality, Matching};
 
-/// What a series takes: its group, and its place in a list of the group's.
+/// Bytes of a series: its group, and its index in a list of the group.
 const SERIES_BYTES: usize = 4 * size_of::<u32>();
-/// What a group takes beside its labels: its entries in tables that may be half full.
+/// Bytes of a group in addition to its labels: its entries in tables that may be half full.
 const GROUP_BYTES: usize = 2 * size_of::<(Vec<u8>, u32)>() + 2 * size_of::<Vec<u32>>() + 8;
 
 /// The labels of `on` or `ignoring`, to be looked up.
@@ -33,7 +33,7 @@ impl<'a> Listed<'a> {
         self.names.binary_search(&name).is_ok()
     }
 
-    /// Whether a label is part of the match group's labels.
+    /// Returns whether a label is part of the match group's labels.
     fn is_matched(&self, name: &str) -> bool {
         let is_listed = self.contains(name);
         if self.is_on { is_listed } else { !is_listed && name != METRIC_NAME }
@@ -47,7 +47,7 @@ impl<'a> Listed<'a> {
 
 /// The match group of every series of two vectors.
 pub(super) struct Groups {
-    /// How many groups there are.
+    /// Number of groups.
     pub(super) count: usize,
     /// The group of each series of the left side.
     pub(super) lhs: Vec<u32>,
@@ -94,7 +94,7 @@ impl Groups {
     }
 }
 
-/// Whether an operator gives something else than its operand, so that the metric's name
+/// Returns whether an operator gives something else than its operand, so that the metric's name
 /// no longer fits.
 pub(super) fn changes_schema(op: BinaryOp) -> bool {
     use BinaryOp::{Add, Atan2, Div, Mod, Mul, Pow, Sub};

@@ -24,7 +24,7 @@ use crate::tile::{HistogramCell, is_present};
 
 use super::kernel::{self, Side};
 
-/// What a series has at a step.
+/// Value of a series at a step.
 #[derive(Clone, Copy)]
 pub(super) enum Cell<'a> {
     Float(f64),
@@ -32,7 +32,7 @@ pub(super) enum Cell<'a> {
 }
 
 impl<'a> Cell<'a> {
-    /// What a row has at a step; the histograms may be none at all.
+    /// Returns the value of a row at a step; the histograms may be empty.
     #[inline]
     pub(super) fn at(
         values: &[f64],
@@ -55,7 +55,7 @@ impl<'a> Cell<'a> {
     }
 }
 
-/// What an operator has to say of two operands.
+/// Annotation of an operator about two operands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum PairAnnotation {
     /// It does not act on such a pair; the kinds of both.
@@ -96,13 +96,13 @@ impl PairAnnotation {
     }
 }
 
-/// What two operands give.
+/// Result for two operands.
 pub(super) struct Paired {
     /// The result; of a comparison its left operand.
     pub(super) value: SampleValue,
-    /// Whether a comparison holds; true for other operators.
+    /// True if a comparison holds; true for other operators.
     pub(super) holds: bool,
-    /// What there is to say beside the result.
+    /// Annotation about the operands.
     pub(super) note: Option<PairAnnotation>,
 }
 
@@ -183,7 +183,7 @@ fn trimmed(histogram: &Histogram, trim: impl FnOnce(&mut Histogram)) -> Arc<Hist
     Arc::new(changed)
 }
 
-/// What becomes of the histograms of a vector under an operator with a scalar; `side` is the side
+/// Returns the treatment of histograms under an operator with a scalar; `side` is the side
 /// of the vector.
 pub(super) fn with_scalars(
     ctx: &Context,

@@ -38,7 +38,7 @@ pub(super) fn evaluate(
     Ok(Box::new(Masked::new(lhs, &groups.lhs, decides, op == BinaryOp::And)))
 }
 
-/// Which match groups are present on one side.
+/// Match groups that are present on one side.
 ///
 /// Shape: bits `[group][step]`, a row of words a group.
 struct GroupPresence {
@@ -196,19 +196,19 @@ impl VectorOperator for Union {
     }
 
     fn open<'a>(&'a self, series: &[u32]) -> Box<dyn TileReader + 'a> {
-        let border = self.first.series().len() as u32;
-        if series.iter().all(|index| *index < border) {
+        let boundary = self.first.series().len() as u32;
+        if series.iter().all(|index| *index < boundary) {
             return self.first.open(series);
         }
         let beyond = |indices: &[u32]| -> Vec<u32> {
-            indices.iter().filter(|i| **i >= border).map(|i| i - border).collect()
+            indices.iter().filter(|i| **i >= boundary).map(|i| i - boundary).collect()
         };
-        if series.iter().all(|index| *index >= border) {
+        if series.iter().all(|index| *index >= boundary) {
             return self.second.open(&beyond(series));
         }
-        let first: Vec<u32> = series.iter().copied().filter(|index| *index < border).collect();
+        let first: Vec<u32> = series.iter().copied().filter(|index| *index < boundary).collect();
         Box::new(UnionReader {
-            is_first: series.iter().map(|index| *index < border).collect(),
+            is_first: series.iter().map(|index| *index < boundary).collect(),
             first: Gather::open(&self.ctx, &*self.first, &first),
             second: Gather::open(&self.ctx, &*self.second, &beyond(series)),
         })

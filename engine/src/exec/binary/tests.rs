@@ -14,7 +14,7 @@ use crate::tile::{TileShape, is_present, set_present};
 /// One series: its labels, whether its name goes, and a value or none a step.
 type Series = (Labels, bool, Vec<Option<f64>>);
 
-/// What a step answers: labels, whether the name goes, value.
+/// Answer of a step: labels, whether the name is dropped, value.
 type Step = BTreeMap<Labels, f64>;
 
 fn context(shape: (usize, usize), delayed: bool) -> Context {

@@ -12,7 +12,7 @@ pub(super) struct Bucket {
     pub(super) count: f64,
 }
 
-/// What was done to counts that did not ascend.
+/// Repair of counts that did not ascend.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Repair {
     pub(super) bound_min: f64,
@@ -87,7 +87,7 @@ pub(super) fn fraction(lower: f64, upper: f64, buckets: &mut Vec<Bucket>) -> f64
     (at_most(rank_of(upper, buckets)) - at_most(rank_of(lower, buckets))) / count
 }
 
-/// How many observations are below a value; `None` above all buckets.
+/// Returns the number of observations below a value; `None` above all buckets.
 fn rank_of(value: f64, buckets: &[Bucket]) -> Option<f64> {
     let mut rank = 0.0;
     let mut lower_bound = if buckets[0].upper_bound <= 0.0 { f64::NEG_INFINITY } else { 0.0 };
@@ -151,7 +151,7 @@ fn make_ascending(buckets: &mut [Bucket]) -> Option<Repair> {
     repair
 }
 
-/// Whether two counts differ by noise only; NaN equals NaN.
+/// Returns whether two counts differ by noise only; NaN equals NaN.
 ///
 /// Source: `util/almost` of Prometheus.
 fn is_almost_equal(a: f64, b: f64) -> bool {

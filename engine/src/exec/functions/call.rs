@@ -161,10 +161,10 @@ impl Arguments {
     }
 }
 
-/// What a request and its label's value take, the entry of its quantile among those seen included.
+/// Bytes of a request and its label value, including the entry of its quantile.
 const REQUEST_BYTES: usize = 2 * size_of::<Request>() + 64;
 
-/// Where an argument stands, without the parentheses around it.
+/// Returns the position of an argument, without the parentheses around it.
 fn argument_cause(call: &Call, index: usize) -> Cause {
     Cause { at: argument_span(call, index), operands: call.arguments_span() }
 }

@@ -24,7 +24,7 @@ use super::buckets::{Bucket, Repair, fraction, quantile};
 
 pub(super) const BUCKET_LABEL: &str = "le";
 
-/// What is asked of a histogram; one number a step each.
+/// Parameters of the function; one number a step each.
 pub(super) enum Question {
     /// The value below which a share of the observations lies.
     Quantile {
@@ -43,7 +43,7 @@ pub(super) enum Question {
 }
 
 impl Question {
-    /// Whether it is asked at a step, and about which share of the observations.
+    /// Returns whether it is asked at a step, and about which share of the observations.
     fn share_at(&self, step: usize) -> Option<f64> {
         match self {
             Question::Quantile { shares, only } => {
@@ -137,14 +137,14 @@ pub(super) struct Histogram {
     pub(super) labels: Labels,
     /// Upper bound and series of each bucket, by bound; none of a native one.
     pub(super) buckets: Vec<(f64, u32)>,
-    /// Whether that is so. A bound that is NaN has no place in the order; the buckets of each
+    /// True if that is so. A bound that is NaN has no place in the order; the buckets of each
     /// step are sorted as Go would sort them then.
     is_sorted: bool,
     /// The series of just these labels, which may have native histograms.
     pub(super) natives: Vec<u32>,
 }
 
-/// What a histogram takes beside its labels: its entries in tables that may be half full.
+/// Bytes of a histogram in addition to its labels: its entries in tables that may be half full.
 const HISTOGRAM_BYTES: usize = 2 * (size_of::<Histogram>() + size_of::<(Labels, usize)>() + 8);
 
 /// The histograms of a vector.
@@ -259,7 +259,7 @@ pub(super) fn with_metric_name(ctx: &Context, mut message: String, labels: &Labe
 pub(super) struct Answers {
     pub(super) ctx: Context,
     pub(super) span: Span,
-    /// Whether the vector may bring native histograms.
+    /// True if the vector may bring native histograms.
     is_mixed: bool,
     input: Box<dyn VectorOperator>,
     pub(super) histograms: Vec<Histogram>,
@@ -289,7 +289,7 @@ impl VectorOperator for Answers {
     }
 
     fn open<'a>(&'a self, series: &[u32]) -> Box<dyn TileReader + 'a> {
-        // Native histograms are read some at a time, and let go of.
+        // Native histograms are read some at a time, and dropped.
         let entries_max =
             if self.is_mixed { self.ctx.tile_shape_of(&*self.input).series } else { usize::MAX };
         let open = |entries: &[u32]| Gather::open(&self.ctx, &*self.input, entries);
@@ -328,7 +328,7 @@ struct AnswersReader<'a> {
     first_step: usize,
 }
 
-/// What the answers of one reader share.
+/// State that the answers of one reader share.
 pub(super) struct Scratch {
     /// The buckets of a step.
     pub(super) buckets: Vec<Bucket>,
@@ -347,7 +347,7 @@ struct OutputPart<'a> {
 pub(super) struct Output {
     pub(super) histogram: u32,
     pub(super) request: u32,
-    /// Where the histogram's buckets begin among the entries; its natives follow.
+    /// Index of the histogram's first bucket among the entries; its natives follow.
     pub(super) first_row: usize,
 }
 
@@ -474,8 +474,8 @@ impl Asking<'_> {
 }
 
 impl Answers {
-    /// Whether no request before this one looks at the buckets of a step: the first that
-    /// does finds them as they are, and mends them for the others.
+    /// Returns whether no request before this one looks at the buckets of a step: the first that
+    /// does finds them as they are, and repairs them for the others.
     fn is_first_quantile(&self, request: u32, step: usize) -> bool {
         !self.requests[..request as usize].iter().any(|earlier| {
             earlier.question.share_at(step).is_some_and(|share| (0.0..=1.0).contains(&share))

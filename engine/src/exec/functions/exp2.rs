@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn borders_are_those_of_go() {
+    fn boundaries_are_those_of_go() {
         assert_eq!(exp2(f64::INFINITY), f64::INFINITY);
         assert_eq!(exp2(1024.0), f64::INFINITY);
         assert_eq!(exp2(f64::NEG_INFINITY), 0.0);

@@ -20,16 +20,16 @@ use crate::exec::operator::{Context, Operand, SeriesMeta, VectorOperator};
 use crate::plan::InfoSelector;
 use crate::tile::is_present;
 
-/// What a series takes while identities are looked for and compared: entries of trees.
+/// Bytes of a series while identities are compared: entries of B-trees.
 const IDENTITY_BYTES: usize = 256;
-/// What a series with a choice of info series takes, beside the bytes of its labels.
+/// Bytes of a series with a choice of info series, in addition to its labels.
 const ENRICHED_BYTES: usize = 2 * size_of::<((usize, Vec<u32>), Option<u32>)>() + 32;
 /// Building labels is so much more work than looking at a value.
 const ENRICHED_WORK: usize = 256;
 /// Finding the newest info series of an identity is so much more work than looking at a value.
 const NEWEST_WORK: usize = 16;
 
-/// What identifies the target of a series.
+/// Labels that identify the target of a series.
 const IDENTIFYING: [&str; 2] = ["instance", "job"];
 
 /// Adds labels to the series of a vector. The values of `info` are the times of its samples,
@@ -93,7 +93,7 @@ pub(super) fn evaluate(
     Ok(Operand::Vector(Box::new(found.into_matrix(ctx)?)))
 }
 
-/// Which series share identifying labels.
+/// Groups of series that share identifying labels.
 struct Identities {
     count: usize,
     /// The identity of each base series that is to be enriched.

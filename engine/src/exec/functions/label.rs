@@ -78,7 +78,7 @@ pub(super) fn check(function: LabelFunction, texts: &[&str]) -> Result<(), Query
     }
 }
 
-/// Refuses an expression that is too large for a text so long: one match cannot be stopped,
+/// Refuses an expression that is too large for the length of a text: one match cannot be stopped,
 /// and may take as long as the product of the two.
 fn check_match_cost(regex: &Regex, text_bytes: usize) -> Result<(), QueryError> {
     let limit = MATCH_COST_MAX / text_bytes;

@@ -228,7 +228,7 @@ mod tests {
         }
     }
 
-    /// What Go's functions give at `POINTS`; `*` where a huge argument makes digits a matter of
+    /// Results of Go's functions at `POINTS`; `*` where a huge argument makes digits a matter of
     /// taste, and where Go's logarithms of denormal numbers are wrong on x86.
     const AT_POINTS: &str = "
         abs NaN +Inf +Inf 0 0 1 1 0.5 2.5 1e-310 1.7976931348623157e+308
@@ -359,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn inverse_hyperbolic_functions_hold_at_the_borders() {
+    fn inverse_hyperbolic_functions_hold_at_the_boundaries() {
         assert_eq!(acosh(1.0), 0.0);
         assert!(acosh(0.5).is_nan());
         assert!((acosh(f64::MAX) - 710.4758600739439).abs() < 1e-9);

@@ -1,4 +1,4 @@
-//! What functions about histograms make of native ones: each on its own, or beside classic
+//! Functions of native histograms: each on its own, or next to classic
 //! histograms of the same labels.
 
 use std::sync::Arc;
@@ -39,7 +39,7 @@ fn each(answer: impl Fn(&Histogram) -> f64 + Send + Sync + 'static) -> Histogram
     })
 }
 
-/// What has been met in a row and has to be said once.
+/// Annotations of a row, each reported once.
 #[derive(Default)]
 struct Met {
     /// A step with both a native and a classic histogram of the same labels.

@@ -9,7 +9,7 @@ use crate::exec::numeric::compensated::Sum;
 
 use super::exp2::exp2;
 
-/// What observations of NaN, which no bucket has, do to an answer.
+/// Effect of observations of NaN, which no bucket has, on an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum NanEffect {
     /// The quantile lies among them, so it is NaN.
@@ -171,8 +171,8 @@ pub(super) fn fraction(lower: f64, upper: f64, histogram: &Histogram) -> (f64, O
     ((up_to - below) / histogram.count, effect)
 }
 
-/// How many observations are below a value, if it lies in a bucket or before it; `rank` is how
-/// many are below the bucket.
+/// Returns the number of observations below a value, if it lies in a bucket or before it; `rank` is
+/// how many are below the bucket.
 fn rank_within(bucket: &Bucket, rank: f64, value: f64, linear: bool) -> Option<f64> {
     if bucket.lower >= value {
         return Some(rank);

@@ -7,7 +7,7 @@
 
 use std::cmp::Ordering;
 
-/// Whether the first text comes before the second; the two differ.
+/// Returns whether the first text comes before the second; the two differ.
 pub(super) fn precedes(a: &str, b: &str) -> bool {
     let (mut a_rest, mut b_rest) = (a, b);
     while let Some(a_chunk) = next_chunk(&mut a_rest) {

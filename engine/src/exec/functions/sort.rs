@@ -95,7 +95,7 @@ fn is_over_range(input: &dyn VectorOperator) -> bool {
     input.steps().count > 1
 }
 
-/// Whether a series has a number at the only step.
+/// Returns whether a series has a number at the only step.
 fn has_float(matrix: &Matrix, index: u32) -> bool {
     is_present(matrix.row(index as usize).1, 0)
 }

@@ -23,7 +23,7 @@ pub struct FoundRows {
     rows: Vec<FoundRow>,
 }
 
-/// What a row takes beside its cells and the bytes of its labels: itself and its entry.
+/// Bytes of a row in addition to its cells and labels: itself and its entry.
 const ROW_BYTES: usize = 2 * (size_of::<FoundRow>() + size_of::<((Labels, u32), u32)>());
 
 struct FoundRow {

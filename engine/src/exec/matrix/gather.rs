@@ -62,7 +62,7 @@ impl<'a> Gather<'a> {
     }
 
     /// Reads the next steps of all rows, a tile after the other: shows each to `visit` with the
-    /// index of its first row, and lets go of its histograms.
+    /// index of its first row, and drops its histograms.
     ///
     /// Errors: as for [`Gather::next`], and those of `visit`.
     pub fn each_tile(
@@ -83,7 +83,7 @@ impl<'a> Gather<'a> {
         Ok(())
     }
 
-    /// Lets go of the histograms that were read last.
+    /// Drops the histograms that were read last.
     pub fn drop_histograms(&mut self) {
         self.stripes.iter_mut().for_each(|stripe| stripe.tile.drop_histograms());
         self.held.clear();

@@ -25,7 +25,8 @@ const LARGE_LABELS_BYTES: usize = 4 << 10;
 /// Shape: rows `[series][step]`, row-major; presence `[series][word]`, 64 steps a word, lowest
 /// bit first; histograms `[series][step]`, or none at all.
 /// Invariant: an absent cell's value is never read; bits at or past the step count are 0; a cell
-/// with a histogram is absent among the floats; the bytes are charged to the query's budget as long as the matrix lives.
+/// with a histogram is absent among the floats; the bytes are charged to the query's budget as long
+/// as the matrix lives.
 #[derive(Debug)]
 pub struct Matrix {
     series: Vec<SeriesMeta>,
@@ -142,7 +143,7 @@ impl Matrix {
         (&mut self.values[at..at + self.steps.count], &mut self.presence[word..word + self.words])
     }
 
-    /// Whether any step of a series has a value or a histogram.
+    /// Returns whether any step of a series has a value or a histogram.
     pub fn has_any(&self, series_index: usize) -> bool {
         self.row(series_index).1.iter().any(|word| *word != 0)
             || self.histograms(series_index).iter().any(Option::is_some)
@@ -265,8 +266,8 @@ fn large_bytes(labels: &Labels) -> u64 {
     if bytes > LARGE_LABELS_BYTES { bytes as u64 } else { 0 }
 }
 
-/// The same as [`materialize`] for an operator that is not needed any more. Large labels are charged
-/// by the operator until it is dropped, and by the matrix from then on.
+/// Consumes an operator, else as [`materialize`]. Large labels are charged by the operator until it
+/// is dropped, then by the matrix.
 ///
 /// Errors: as for [`materialize`].
 pub fn into_matrix(ctx: &Context, operator: Box<dyn VectorOperator>) -> Result<Matrix, QueryError> {

@@ -60,7 +60,7 @@ pub fn each_tile(
     Ok(())
 }
 
-/// Computes series for what they bring beside values, where they may bring anything.
+/// Computes series for their errors and annotations, if they may have any.
 ///
 /// Errors: as for [`scan`].
 pub fn drain(

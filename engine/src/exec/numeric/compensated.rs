@@ -8,7 +8,7 @@
 pub struct Sum {
     /// The rounded sum.
     pub sum: f64,
-    /// What to add to it at the end.
+    /// Compensation, added at the end.
     pub compensation: f64,
 }
 
@@ -139,8 +139,8 @@ mod tests {
             let (expected_total, expected_kept) = add_by_size(sum, compensation, value);
             prop_assert!(total.to_bits() == expected_total.to_bits() || total.is_nan());
             prop_assert_eq!(total.is_nan(), expected_total.is_nan());
-            let is_at_the_border = total.abs() >= f64::MAX / 2.0 && kept == 0.0;
-            prop_assert!(kept == expected_kept || total.is_nan() || is_at_the_border);
+            let is_at_the_boundary = total.abs() >= f64::MAX / 2.0 && kept == 0.0;
+            prop_assert!(kept == expected_kept || total.is_nan() || is_at_the_boundary);
             prop_assert!(kept.is_finite());
         }
     }

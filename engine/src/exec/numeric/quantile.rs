@@ -15,7 +15,7 @@ pub fn quantile(phi: f64, values: &mut [f64]) -> f64 {
     place.between(low, high)
 }
 
-/// Where a quantile lies among numbers in ascending order.
+/// Position of a quantile among numbers in ascending order.
 #[derive(Debug, Clone, Copy)]
 pub struct QuantileRank {
     /// The index of its lower neighbour.
@@ -23,7 +23,8 @@ pub struct QuantileRank {
     weight: f64,
 }
 
-/// Where the φ-quantile of so many numbers lies, or what it is whatever they are.
+/// Returns the position of the φ-quantile of `count` numbers, or its value if it does not depend on
+/// them.
 pub fn place(phi: f64, count: usize) -> Result<QuantileRank, f64> {
     if count == 0 || phi.is_nan() {
         return Err(f64::NAN);
@@ -46,7 +47,7 @@ impl QuantileRank {
 }
 
 /// The number at an index in ascending order, and the next one; twice the last one. Numbers are
-/// reordered: what is before the index is not greater, what is behind it not less.
+/// reordered: what is before the index is not greater, what is after it not less.
 pub fn neighbours(values: &mut [f64], lower: usize) -> (f64, f64) {
     let (_, low, above) = values.select_nth_unstable_by(lower, ascending);
     let low = *low;

@@ -8,7 +8,7 @@ use crate::error::QueryError;
 use crate::steps::{LookTimes, Reach};
 use crate::tile::set_all_present;
 
-/// So many samples are moved to the front whenever any have left.
+/// Number of samples that move to the front whenever samples have left.
 const KEPT_CHEAP: usize = 256;
 
 /// Decoded samples of one series: those of the current range, and those read ahead.
@@ -20,9 +20,9 @@ pub(super) struct Buffer {
     values: Vec<f64>,
     /// From this sample on all are known to lie evenly in time.
     even_from: usize,
-    /// How far apart these are; above 0 where there are any.
+    /// Distance between them; above 0 if there are any.
     even_step_ms: i64,
-    /// How many samples have been dropped from the front.
+    /// Number of samples dropped from the front.
     base: u64,
     /// First sample of the current range.
     lo: usize,
@@ -50,7 +50,7 @@ impl Samples<'_> {
         self.base + at as u64
     }
 
-    /// Where a sample that is still in memory stands, by its number.
+    /// Returns the index of a sample in memory, by its number.
     #[inline]
     pub(super) fn place(&self, number: u64) -> usize {
         (number - self.base) as usize
@@ -65,9 +65,9 @@ pub(super) struct Frame<'a> {
     pub(super) lo: usize,
     /// One past the last sample of the range.
     pub(super) hi: usize,
-    /// Where the range begins; a sample exactly there is not in it.
+    /// Start of the range, exclusive.
     pub(super) start_ms: i64,
-    /// Where the range ends.
+    /// End of the range, inclusive.
     pub(super) end_ms: i64,
     /// The step, counted over the whole query.
     pub(super) step: usize,
@@ -88,7 +88,7 @@ impl Frame<'_> {
 }
 
 /// Ranges that see equally many samples each, the first and the last of them as far from the
-/// borders in each.
+/// boundaries in each.
 pub(super) struct EvenRanges<'a> {
     /// All samples in memory.
     pub(super) samples: Samples<'a>,
@@ -96,17 +96,17 @@ pub(super) struct EvenRanges<'a> {
     pub(super) entered: usize,
     /// The samples of the first range; at least one.
     pub(super) first: std::ops::Range<usize>,
-    /// How many samples a range moves on, among those in memory.
+    /// Number of samples by which a range moves on.
     pub(super) stride: usize,
-    /// How many ranges there are; at least one.
+    /// Number of ranges; at least one.
     pub(super) count: usize,
-    /// Where the first range begins and ends.
+    /// Start and end of the first range.
     pub(super) start_ms: i64,
     pub(super) end_ms: i64,
 }
 
 impl EvenRanges<'_> {
-    /// How far the last range is from the first, in samples.
+    /// Returns the distance from the first range to the last, in samples.
     #[inline]
     pub(super) fn moved(&self) -> usize {
         self.stride * (self.count - 1)
@@ -118,11 +118,11 @@ impl EvenRanges<'_> {
 /// Every sample enters once and leaves once, in order; a sample may leave before any range
 /// has been asked for.
 pub(super) trait Kernel: Send {
-    /// Whether a value may cost as much as the range is long.
+    /// True if a value may cost as much as the range is long.
     const LOOKS_AT_ALL: bool = false;
     /// The bytes that the state holds for each sample in memory at most, where that is much.
     const SAMPLE_BYTES: u64 = 0;
-    /// Whether [`Kernel::roll_evenly`] may give anything.
+    /// True if [`Kernel::roll_evenly`] may give anything.
     const ROLLS_EVENLY: bool = false;
 
     /// A sample has come into the range, which begins at `lo`; it is now the last one.
@@ -144,7 +144,7 @@ pub(super) trait Kernel: Send {
         false
     }
 
-    /// How many bytes the state holds beside itself.
+    /// Returns the number of bytes that the state holds on the heap.
     fn bytes(&self) -> u64 {
         0
     }
@@ -153,7 +153,7 @@ pub(super) trait Kernel: Send {
     /// step must be right all the same.
     fn check_parameters(&mut self, _step: usize) {}
 
-    /// What is wrong with the parameters, if a value was asked for in spite of it.
+    /// Returns the error in the parameters, if a value needed them.
     fn error(&mut self) -> Option<String> {
         None
     }
@@ -166,12 +166,12 @@ pub(super) struct Ranges {
     pub(super) times: LookTimes,
     /// Their length.
     pub(super) range_ms: i64,
-    /// How much is looked at beyond them.
+    /// Margin that is read beyond them.
     pub(super) margin: Reach,
 }
 
 impl Ranges {
-    /// What the steps see, where something lies between that none sees.
+    /// Returns the ranges that steps see, if there are gaps between them.
     pub(super) fn step_ranges(&self) -> Option<StepRanges> {
         let back_ms = self.range_ms.saturating_add(self.margin.back_ms);
         self.times.step_ranges(Reach { back_ms, ..self.margin }, false)
@@ -207,7 +207,7 @@ impl Buffer {
         Ok(())
     }
 
-    /// Adds samples behind those there are, without staleness markers.
+    /// Appends samples without staleness markers.
     pub(super) fn extend(&mut self, times: &[i64], values: &[f64]) {
         if is_any_stale(values) {
             for (time, value) in times.iter().zip(values).filter(|(_, value)| !is_stale(**value)) {
@@ -221,7 +221,7 @@ impl Buffer {
         self.even_from = self.times.len();
     }
 
-    /// Adds the floats of a batch behind those there are, without staleness markers.
+    /// Appends the floats of a batch without staleness markers.
     #[inline]
     pub(super) fn extend_with(&mut self, batch: &SampleBatch) {
         if batch.len == 0 {
@@ -244,26 +244,26 @@ impl Buffer {
         self.even_step_ms = step_ms;
     }
 
-    /// Adds one sample behind those there are.
+    /// Appends one sample.
     pub(super) fn push(&mut self, time_ms: i64, value: f64) {
         self.times.push(time_ms);
         self.values.push(value);
         self.even_from = self.times.len();
     }
 
-    /// The same room for another series.
+    /// Clears the buffer for another series.
     pub(super) fn emptied(mut self) -> Buffer {
         self.times.clear();
         self.values.clear();
         Buffer { times: self.times, values: self.values, ..Buffer::default() }
     }
 
-    /// Whether samples have ever been taken.
+    /// Returns whether samples have ever been taken.
     pub(super) fn has_room(&self) -> bool {
         self.times.capacity() > 0
     }
 
-    /// How many samples are in memory.
+    /// Returns the number of samples in memory.
     pub(super) fn len(&self) -> usize {
         self.times.len()
     }
@@ -290,7 +290,7 @@ impl Buffer {
         (self.times, self.values)
     }
 
-    /// How many bytes are held.
+    /// Returns the number of bytes held.
     pub(super) fn bytes(&self) -> u64 {
         ((self.times.capacity() + self.values.capacity()) * 8) as u64
     }
@@ -337,7 +337,7 @@ impl Buffer {
         Ok(())
     }
 
-    /// The same for up to 64 steps that all have a value, where there is a short cut.
+    /// Rolls up to 64 steps that all have a value, if there is a short cut.
     #[inline]
     fn roll_evenly<K: Kernel>(
         &mut self,
@@ -359,7 +359,7 @@ impl Buffer {
         true
     }
 
-    /// The same for up to 64 steps, one after the other. Returns which have a value.
+    /// Rolls up to 64 steps one after the other. Returns which have a value.
     ///
     /// Errors: those of the checkpoint.
     #[inline]
@@ -444,7 +444,7 @@ impl Buffer {
     }
 
     /// The ranges of some steps between which there may be gaps, if each sees samples at the same
-    /// distance from its borders as the others.
+    /// distance from its boundaries as the others.
     fn apart_ranges(
         &self,
         ranges: &Ranges,

@@ -9,7 +9,7 @@ use crate::exec::numeric::compensated::Sum;
 use crate::exec::rollup::buffer::{EvenRanges, Frame, Kernel, Samples};
 use crate::exec::rollup::halves::{Both, Halves};
 
-/// Up to so many resets in a range are added one by one, in Prometheus' order.
+/// Maximum of resets in a range that are added one by one, in Prometheus' order.
 const RESETS_ADDED_MAX: usize = 32;
 
 /// `rate`, `increase`, `delta`.
@@ -17,9 +17,9 @@ const RESETS_ADDED_MAX: usize = 32;
 /// Source: `extrapolatedRate` of Prometheus.
 #[derive(Debug, Default)]
 pub(super) struct Extrapolated {
-    /// Whether a fall means that the counter began anew.
+    /// True if a fall means a counter reset.
     pub(super) is_counter: bool,
-    /// Whether the answer is per second.
+    /// True if the answer is per second.
     pub(super) is_rate: bool,
     /// The length of the ranges.
     pub(super) range_seconds: f64,
@@ -93,11 +93,11 @@ impl Kernel for Extrapolated {
     }
 }
 
-/// How the samples of a range lie in it, in seconds.
+/// Position of the samples in their range, in seconds.
 struct Sampled {
     /// From the first to the last.
     sampled: f64,
-    /// How far is extrapolated before the first and behind the last.
+    /// Extrapolation before the first and after the last.
     to_start: f64,
     to_end: f64,
 }
@@ -145,7 +145,7 @@ impl Extrapolated {
         self.resets.forget_up_to(samples.number(first.start + ranges.moved()));
     }
 
-    /// How the samples of a range lie in it, of which are known the first and the last time and
+    /// Returns the position of samples in their range, given the first and the last time and
     /// how many distances there are.
     #[inline]
     fn span(&self, sampled: TimeRange, distances: usize, range: TimeRange) -> Sampled {
@@ -164,8 +164,8 @@ impl Extrapolated {
         Sampled { sampled, to_start, to_end }
     }
 
-    /// Whether a counter may have been at zero inside of what is extrapolated. Where zero is
-    /// clearly further away than the start, a division is spared.
+    /// Returns whether a counter may have been at zero inside of what is extrapolated. Where zero
+    /// is clearly further away than the start, a division is spared.
     #[inline]
     fn may_reach_zero(&self, span: &Sampled, first_value: f64, rise: f64) -> bool {
         // No short circuit: this is asked in loops over many ranges.
@@ -175,7 +175,7 @@ impl Extrapolated {
             & (span.sampled * first_value <= span.to_start * rise * 1.001)
     }
 
-    /// What a rise is multiplied with.
+    /// Returns the factor of a rise.
     #[inline]
     fn factor(&self, span: &Sampled, first_value: f64, rise: f64) -> f64 {
         let mut to_start = span.to_start;
@@ -200,7 +200,7 @@ impl Extrapolated {
 #[derive(Debug, Default)]
 pub(super) struct Resets {
     entries: VecDeque<Reset>,
-    /// How many entries have been forgotten.
+    /// Number of entries dropped.
     base: u64,
     halves: Halves<Sum>,
 }
@@ -241,11 +241,11 @@ impl Resets {
         if !pairs.clone().fold(false, |falls, pair| falls | (pair[1] < pair[0])) {
             return true;
         }
-        // Between two ranges that touch, nobody sees a fall.
-        let is_border =
+        // Between two ranges that touch, no range sees a fall.
+        let is_boundary =
             |at: usize| *stride == first.len() && (at - first.start).is_multiple_of(*stride);
         let falls = (entered..).zip(pairs).filter(|(_, pair)| pair[1] < pair[0]);
-        let falls = falls.filter(|(at, _)| !is_border(*at));
+        let falls = falls.filter(|(at, _)| !is_boundary(*at));
         if self.entries.len() + falls.clone().count() > RESETS_ADDED_MAX {
             return false;
         }
@@ -292,7 +292,7 @@ impl Resets {
         from..to.max(from)
     }
 
-    /// The same, looked for from the places of an earlier range on.
+    /// Searches from the positions of an earlier range on.
     #[inline]
     fn later(&self, earlier: Range<usize>, after: u64, before: u64) -> Range<usize> {
         let Range { start: mut from, end: mut to } = earlier;
@@ -316,23 +316,24 @@ impl Resets {
             return in_order(entries);
         }
         let number = |place: usize| *base + place as u64;
-        let border_ms = halves.border_ms(range);
-        // A reset across the border comes in when the sample behind it does, but leaves when the
-        // one before it does: it belongs before the border, which was found without it.
-        // It may have left already, where the ranges between held too few resets for sums to be asked.
-        let comes_late = |border: u64| {
-            let Some(at) = border.checked_sub(*base).map(|at| at as usize) else { return true };
+        let boundary_ms = halves.boundary_ms(range);
+        // A reset across the boundary enters with the sample after it, but leaves when the
+        // one before it does: it belongs before the boundary, which was found without it.
+        // It may have left already, where the ranges between held too few resets for sums to be
+        // asked.
+        let comes_late = |boundary: u64| {
+            let Some(at) = boundary.checked_sub(*base).map(|at| at as usize) else { return true };
             let reset = entries.get(at).filter(|_| at < some.end);
-            reset.is_some_and(|reset| reset.time_ms <= border_ms)
+            reset.is_some_and(|reset| reset.time_ms <= boundary_ms)
         };
-        if halves.border().is_some_and(comes_late) {
-            halves.forget_border();
+        if halves.boundary().is_some_and(comes_late) {
+            halves.forget_boundary();
         }
         let both = halves.of(
-            border_ms,
+            boundary_ms,
             number(some.start)..number(some.end),
             || {
-                let behind = entries.partition_point(|reset| reset.time_ms <= border_ms);
+                let behind = entries.partition_point(|reset| reset.time_ms <= boundary_ms);
                 number(behind.clamp(some.start, some.end))
             },
             |numbers| {
@@ -347,7 +348,7 @@ impl Resets {
         if sum.total().is_finite() { rise + sum.total() } else { in_order(entries) }
     }
 
-    /// How many bytes are held.
+    /// Returns the number of bytes held.
     pub(super) fn bytes(&self) -> u64 {
         (self.entries.capacity() * size_of::<Reset>()) as u64 + self.halves.bytes()
     }
@@ -358,7 +359,7 @@ impl Resets {
 /// Source: `instantValue` of Prometheus.
 #[derive(Debug)]
 pub(super) struct LastTwo {
-    /// Whether the answer is per second and a fall means a reset.
+    /// True if the answer is per second and a fall means a reset.
     pub(super) is_rate: bool,
 }
 
@@ -378,7 +379,7 @@ impl Kernel for LastTwo {
 /// `resets`, `changes`: how many neighbours in the range differ.
 #[derive(Debug)]
 pub(super) struct Neighbours {
-    /// Whether only falls count.
+    /// True if only falls count.
     pub(super) only_falls: bool,
     count: u64,
 }

@@ -1,4 +1,4 @@
-//! Ranges that are `anchored` or `smoothed`: samples beyond the borders count too.
+//! Ranges that are `anchored` or `smoothed`: samples beyond the boundaries count too.
 //!
 //! The frames here reach further than the range by the margins of the plan.
 
@@ -17,11 +17,11 @@ pub(super) struct ExtendedRate {
     pub(super) is_counter: bool,
     pub(super) is_rate: bool,
     pub(super) is_smoothed: bool,
-    /// Those among all samples of the frame.
+    /// The chosen samples among those of the frame.
     pub(super) resets: Resets,
 }
 
-/// The samples of a frame that count, and the values at both borders.
+/// The samples of a frame that count, and the values at both boundaries.
 pub(super) struct Extent {
     /// First sample inside the range.
     pub(super) first: usize,
@@ -32,7 +32,7 @@ pub(super) struct Extent {
 }
 
 /// The part of a frame's samples that an extended range is made of, as indices into the frame;
-/// nothing where no sample lies behind the start of the range.
+/// `None` if no sample lies after the start of the range.
 pub(super) fn extent(
     times: &[i64],
     values: &[f64],
@@ -108,7 +108,7 @@ impl Kernel for ExtendedRate {
 }
 
 impl ExtendedRate {
-    /// The values before all resets from the left border to the right one.
+    /// The values before all resets from the left boundary to the right one.
     fn correction(&mut self, frame: &Frame<'_>, extent: &Extent) -> f64 {
         self.resets.forget_up_to(frame.samples.number(frame.lo));
         let lost = |before: f64, after: f64| if after < before { before } else { 0.0 };
@@ -133,7 +133,7 @@ impl ExtendedRate {
 #[derive(Debug)]
 pub(super) struct AnchoredNeighbours {
     neighbours: Neighbours,
-    /// The numbers of the samples of the frame that count beside the one before.
+    /// The numbers of the samples of the frame that count, next to the one before.
     counted: VecDeque<u64>,
 }
 

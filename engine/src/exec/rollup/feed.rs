@@ -1,4 +1,4 @@
-//! Where the rows of a reader take their samples from: cursors, or the tiles of a subquery.
+//! Origin of the samples of a reader's rows: cursors, or the tiles of a subquery.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use crate::exec::selector::series_cursor::{SeriesCursor, WantedSeries, prefetch_
 use crate::steps::Steps;
 use crate::tile::{HistogramCell, Tile, TileShape};
 
-/// Where the rows of a reader take their samples from.
+/// Origin of the samples of a reader's rows.
 pub(super) enum Feed<'a> {
     /// One cursor a row.
     Cursors(CursorFeed<'a>),
@@ -196,7 +196,7 @@ impl GridFeed<'_> {
     }
 }
 
-/// What a histogram takes on the heap.
+/// Returns the bytes of a histogram on the heap.
 pub(super) fn histogram_bytes(histogram: &Histogram) -> u64 {
     (size_of::<Histogram>() + histogram.heap_bytes()) as u64
 }

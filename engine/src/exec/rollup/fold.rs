@@ -12,7 +12,7 @@ const CANCELLATION_MAX: f64 = 1e-11;
 /// `sum_over_time`, `avg_over_time`.
 #[derive(Debug)]
 pub(super) struct Fold {
-    /// Whether the answer is the mean.
+    /// True if the answer is the mean.
     is_mean: bool,
     halves: Halves<PartialSum>,
 }
@@ -73,7 +73,7 @@ impl Kernel for Fold {
 #[derive(Debug)]
 pub(super) struct Extreme {
     is_max: bool,
-    /// Whether the answer is when, and among equals the last one counts.
+    /// True if the answer is when, and among equals the last one counts.
     is_time: bool,
     candidates: VecDeque<Candidate>,
 }
@@ -132,9 +132,9 @@ impl Kernel for Extreme {
     }
 }
 
-/// Functions that look at the borders of the range alone.
+/// Functions that look at the boundaries of the range alone.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Border {
+pub(super) enum Boundary {
     /// `count_over_time`
     Count,
     /// `present_over_time`
@@ -149,18 +149,18 @@ pub(super) enum Border {
     FirstTime,
 }
 
-impl Kernel for Border {
+impl Kernel for Boundary {
     #[inline]
     fn value(&mut self, frame: &Frame<'_>) -> Option<f64> {
         let last = frame.hi - 1;
         let samples = frame.samples;
         Some(match self {
-            Border::Count => (frame.hi - frame.lo) as f64,
-            Border::Present => 1.0,
-            Border::Last => samples.values[last],
-            Border::First => samples.values[frame.lo],
-            Border::LastTime => samples.times[last] as f64 / 1000.0,
-            Border::FirstTime => samples.times[frame.lo] as f64 / 1000.0,
+            Boundary::Count => (frame.hi - frame.lo) as f64,
+            Boundary::Present => 1.0,
+            Boundary::Last => samples.values[last],
+            Boundary::First => samples.values[frame.lo],
+            Boundary::LastTime => samples.times[last] as f64 / 1000.0,
+            Boundary::FirstTime => samples.times[frame.lo] as f64 / 1000.0,
         })
     }
 }

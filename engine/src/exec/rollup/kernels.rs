@@ -1,6 +1,6 @@
 //! The kernels of each function over ranges: one for floats, one for mixed series.
 //!
-//! They are chosen here, once for a reader; the kernels themselves are in the files beside.
+//! They are chosen here, once for a reader; the kernels are in the other files.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use super::RollupOperator;
 use super::buffer::Ranges;
 use super::counter::{Extrapolated, LastTwo, Neighbours, Resets};
 use super::extended::{AnchoredNeighbours, ExtendedRate, SmoothedLookup};
-use super::fold::{Border, Extreme, Fold};
+use super::fold::{Boundary, Extreme, Fold};
 use super::mixed;
 use super::spread::{Mad, Quantile, Variance};
 use super::trend::{Prediction, Slope, Smoothing};
@@ -46,8 +46,8 @@ pub(super) enum RollupKernel {
         is_max: bool,
         is_time: bool,
     },
-    Border(Border),
-    /// How many samples there are, histograms counted by their size.
+    Boundary(Boundary),
+    /// Number of samples, histograms counted by their size.
     Size,
     Variance {
         is_stddev: bool,
@@ -115,14 +115,14 @@ impl RollupKernel {
             RollupFunction::Max => RollupKernel::Extreme { is_max: true, is_time: false },
             RollupFunction::TimeOfMin => RollupKernel::Extreme { is_max: false, is_time: true },
             RollupFunction::TimeOfMax => RollupKernel::Extreme { is_max: true, is_time: true },
-            RollupFunction::Count => RollupKernel::Border(Border::Count),
+            RollupFunction::Count => RollupKernel::Boundary(Boundary::Count),
             RollupFunction::Present | RollupFunction::Absent => {
-                RollupKernel::Border(Border::Present)
+                RollupKernel::Boundary(Boundary::Present)
             }
-            RollupFunction::Last => RollupKernel::Border(Border::Last),
-            RollupFunction::First => RollupKernel::Border(Border::First),
-            RollupFunction::TimeOfLast => RollupKernel::Border(Border::LastTime),
-            RollupFunction::TimeOfFirst => RollupKernel::Border(Border::FirstTime),
+            RollupFunction::Last => RollupKernel::Boundary(Boundary::Last),
+            RollupFunction::First => RollupKernel::Boundary(Boundary::First),
+            RollupFunction::TimeOfLast => RollupKernel::Boundary(Boundary::LastTime),
+            RollupFunction::TimeOfFirst => RollupKernel::Boundary(Boundary::FirstTime),
             RollupFunction::Stddev => RollupKernel::Variance { is_stddev: true },
             RollupFunction::Stdvar => RollupKernel::Variance { is_stddev: false },
             RollupFunction::Quantile => RollupKernel::Quantile { phi: param()? },
@@ -135,7 +135,7 @@ impl RollupKernel {
         })
     }
 
-    /// Whether a fall or an earlier start means that a counter began anew.
+    /// Returns whether a fall or an earlier start means a counter reset.
     pub(super) fn is_of_counters(&self) -> bool {
         match self {
             RollupKernel::Rate { is_counter, .. }
@@ -165,7 +165,7 @@ impl RollupKernel {
                 Box::new(mixed::neighbours::Neighbours::new(only_falls, RangeMode::Anchored))
             }
             RollupKernel::Fold { is_mean } => Box::new(mixed::fold::Fold { is_mean }),
-            RollupKernel::Border(border) => Box::new(border),
+            RollupKernel::Boundary(boundary) => Box::new(boundary),
             RollupKernel::Size => Box::new(mixed::fold::Size),
             RollupKernel::SmoothedLookup => Box::new(mixed::extended::SmoothedLookup),
             RollupKernel::Extreme { .. }
@@ -208,8 +208,8 @@ impl RollupOperator {
             RollupKernel::Extreme { is_max, is_time } => {
                 self.reader(series, || Extreme::new(is_max, is_time))
             }
-            RollupKernel::Border(border) => self.reader(series, || border),
-            RollupKernel::Size => self.reader(series, || Border::Count),
+            RollupKernel::Boundary(boundary) => self.reader(series, || boundary),
+            RollupKernel::Size => self.reader(series, || Boundary::Count),
             RollupKernel::Variance { is_stddev } => {
                 self.reader(series, || Variance::new(is_stddev))
             }

@@ -43,7 +43,7 @@ use output_annotation::OutputAnnotation;
 pub(crate) use output_annotation::invalid_quantile;
 pub use raw::{RawSamples, raw_series};
 
-/// Where the samples come from.
+/// Origin of the samples.
 pub enum Origin {
     /// Loaded series.
     Set(Arc<dyn SeriesSet>),
@@ -59,7 +59,7 @@ impl Origin {
         }
     }
 
-    /// The metric's name as the samples' series bears it.
+    /// Returns the metric name of the samples' series.
     fn metric_name(&self, series: u32) -> &str {
         match self {
             Origin::Set(set) => set.labels(series as usize).metric_name(),
@@ -85,9 +85,9 @@ pub struct RollupOperator {
     kernel: RollupKernel,
     note: OutputAnnotation,
     mixing: Mixing,
-    /// Whether there may be histograms among the samples.
+    /// True if there may be histograms among the samples.
     takes_histograms: bool,
-    /// Whether there may be histograms in the result, if there are some among the samples.
+    /// True if there may be histograms in the result, if there are some among the samples.
     gives_histograms: bool,
     /// Room that readers have left, for those to come: new room would have to be zeroed by the
     /// system over and over.
@@ -103,7 +103,7 @@ struct Spare {
     reservation: Option<Reservation>,
 }
 
-/// How ranges are answered.
+/// Kernel that answers ranges.
 struct Method {
     kernel: RollupKernel,
     histograms: Histograms,
@@ -259,7 +259,7 @@ impl VectorOperator for RollupOperator {
     }
 }
 
-/// How far a range reaches in all.
+/// Returns the length of a range with its margin.
 fn whole_reach(input: &RangeInput) -> Reach {
     let back_ms = input.range_ms.saturating_add(input.margin.back_ms);
     Reach { back_ms, ahead_ms: input.margin.ahead_ms }

@@ -1,7 +1,7 @@
 //! Sums over a moving range from which spread and trend follow.
 //!
 //! The range is kept in two parts ([`super::halves`]), so that nothing is ever subtracted. Times
-//! and values are taken relative to an origin inside the part, the sample next to the border, so
+//! and values are taken relative to an origin inside the part, the sample next to the boundary, so
 //! that little cancels; the two parts are put together by what is between their means.
 
 use crate::exec::numeric::compensated::Sum;
@@ -12,14 +12,14 @@ use crate::exec::rollup::halves::{Both, Halves};
 /// its loop over the samples: results agree to about 1e-10 then. Beyond it the loop is taken.
 const CONDITION_MAX: f64 = 1e5;
 
-/// What the values in a moving range are like.
+/// Counts of special values in a moving range.
 #[derive(Debug, Default)]
 struct Kinds {
-    /// How many values are NaN.
+    /// Number of values that are NaN.
     nan_count: usize,
-    /// How many values are infinite.
+    /// Number of infinite values.
     infinite_count: usize,
-    /// How many neighbours differ.
+    /// Number of neighbours that differ.
     change_count: usize,
 }
 
@@ -49,7 +49,7 @@ impl Kinds {
 #[derive(Debug, Clone, Copy, Default)]
 struct Squares {
     count: f64,
-    /// What values are counted from: the first of them.
+    /// Origin of the values: the first of them.
     origin: f64,
     first: Sum,
     second: Sum,
@@ -83,7 +83,7 @@ impl Squares {
     }
 }
 
-/// How some values spread.
+/// Mean and spread of some values.
 struct Spread {
     count: f64,
     origin: f64,
@@ -91,7 +91,7 @@ struct Spread {
     mean: f64,
     /// The sum of squared distances from the mean.
     squares: f64,
-    /// What has been subtracted to get there.
+    /// Sum of what has been subtracted.
     cancelled: f64,
 }
 
@@ -170,7 +170,7 @@ struct Origin {
 #[derive(Debug, Clone, Copy, Default)]
 struct Products {
     count: f64,
-    /// What times and values are counted from: the first sample.
+    /// Origin of times and values: the first sample.
     origin: Origin,
     x: Sum,
     y: Sum,
@@ -212,7 +212,7 @@ impl Products {
     }
 }
 
-/// How some samples lie about their means.
+/// Moments of some samples about their means.
 struct Scatter {
     count: f64,
     origin: Origin,
@@ -222,7 +222,7 @@ struct Scatter {
     /// Sums, not divided by the count.
     covariance: f64,
     variance: f64,
-    /// What has cancelled out of the two.
+    /// Amount that cancelled in both.
     lost: f64,
     lost_of_x: f64,
 }
@@ -271,7 +271,7 @@ pub(super) struct RegressionLine {
 }
 
 impl RegressionLine {
-    /// The value so many seconds behind the intercept; nothing where rounding would show.
+    /// Returns the value some seconds after the intercept; `None` where rounding would show.
     pub(super) fn at(&self, seconds: f64) -> Option<f64> {
         let rise = self.slope * seconds;
         let value = rise + self.intercept;
@@ -291,13 +291,13 @@ impl MovingLine {
         self.kinds.leave(samples, at, hi);
     }
 
-    /// Whether all values are the same, or none can be said: then no sum is needed.
+    /// Returns whether all values are the same, or none can be said: then no sum is needed.
     #[inline]
     pub(super) fn is_flat(&self) -> bool {
         self.kinds.change_count == 0
     }
 
-    /// Whether a value is NaN, so that slope and intercept are.
+    /// Returns whether a value is NaN, so that slope and intercept are.
     #[inline]
     pub(super) fn has_nan(&self) -> bool {
         self.kinds.nan_count > 0

@@ -6,7 +6,7 @@
 
 use crate::exec::rollup::buffer::Frame;
 
-/// A range is kept sorted while not more than one of so many of its samples changes in a step:
+/// A range is kept sorted while at most this share of its samples changes in a step:
 /// from there on, selecting is cheaper than replacing.
 const SHARE_OF_CHANGES: usize = 8;
 
@@ -69,7 +69,7 @@ impl Ordered {
     /// Replaces what has left since the range before by what has come.
     fn replace_all(&mut self, frame: &Frame<'_>) {
         // A range with samples in common follows upon the one before: had there been one without
-        // samples in between, this one would begin behind `end`. So those that left now are
+        // samples in between, this one would begin after `end`. So those that left now are
         // still in memory.
         let left = frame.samples.place(self.first)..frame.lo;
         let come = frame.samples.place(self.end)..frame.hi;
@@ -181,7 +181,7 @@ impl Ordered {
         }
     }
 
-    /// How many bytes are held.
+    /// Returns the number of bytes held.
     pub(super) fn bytes(&self) -> u64 {
         (self.keys.capacity() * size_of::<i64>()) as u64
     }

@@ -13,7 +13,7 @@ use crate::parse::ast::Span;
 use crate::plan::Rollup;
 use crate::tile::is_present;
 
-/// What to say about an operator's output once there is some.
+/// Annotation about an operator's output, reported once there is some.
 pub(super) enum OutputAnnotation {
     None,
     /// The names of metrics that look like no counter.
@@ -92,7 +92,7 @@ pub(crate) fn invalid_quantile(phi: f64) -> String {
     format!("quantile value should be between 0 and 1, got {}", general(phi))
 }
 
-/// What annotations of a call refer to: the first argument, as Prometheus places it.
+/// Returns the cause of a call's annotations: the first argument, as Prometheus places it.
 pub(super) fn cause(rollup: &Rollup, kernel: &RollupKernel, origin: &Origin) -> Cause {
     let at = match (kernel, origin) {
         (RollupKernel::Quantile { .. }, _) => {

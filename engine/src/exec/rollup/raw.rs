@@ -74,7 +74,7 @@ pub fn raw_series(
     Ok((found, reservation))
 }
 
-/// What a series has up to a time.
+/// Samples of a series up to a time.
 #[derive(Default)]
 struct Read {
     times: Vec<i64>,

@@ -43,7 +43,7 @@ struct RollupReader<'a, K: Kernel> {
     idle: Vec<Buffer>,
     feed: Feed<'a>,
     step: usize,
-    /// For the buffers and what rows hold beside them.
+    /// Memory of the buffers and of the other state of rows.
     reservation: Reservation,
 }
 
@@ -51,7 +51,7 @@ struct RollupReader<'a, K: Kernel> {
 struct Row<K> {
     series: u32,
     buffer: Buffer,
-    /// Nothing behind the last step.
+    /// `None` after the last step.
     kernel: Option<K>,
     /// From the first histogram on, or the first start of a counter where that matters.
     mixed: Option<Box<Mixed>>,
@@ -59,7 +59,7 @@ struct Row<K> {
     charged_bytes: u64,
 }
 
-/// Rows of so many samples are charged for what their kernels may come to hold before they do;
+/// Number of samples from which a row is charged in advance for what its kernel may hold;
 /// others afterwards.
 const LARGE_ROW: usize = 1 << 14;
 
@@ -180,7 +180,7 @@ impl<K: Kernel> Row<K> {
         Ok(reservation.grow(more)?)
     }
 
-    /// Charges what is held beside the buffer, neither less nor more.
+    /// Charges exactly the bytes held outside the buffer.
     #[inline]
     fn settle(&mut self, reservation: &mut Reservation) -> Result<(), QueryError> {
         let kernel_bytes = self.kernel.as_ref().map_or(0, Kernel::bytes);
@@ -192,7 +192,7 @@ impl<K: Kernel> Row<K> {
         if bytes > before { Ok(reservation.grow(bytes - before)?) } else { Ok(()) }
     }
 
-    /// Frees what is held beside the buffer: the last step is behind.
+    /// Frees the bytes held outside the buffer after the last step.
     fn finish(&mut self, reservation: &mut Reservation) {
         self.kernel = None;
         self.mixed = None;
@@ -248,7 +248,7 @@ impl RollupOperator {
         Box::new(Mixed::new(&self.mixing, &self.kernel, &self.ranges, buffer))
     }
 }
-/// What is locked here stays whole where a thread panics: nothing of a query runs under the lock.
+/// Ignores poisoning: no code that may panic runs under the lock.
 fn lock(spare: &Mutex<Vec<Spare>>) -> MutexGuard<'_, Vec<Spare>> {
     spare.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -80,9 +80,9 @@ impl Kernel for Slope {
 /// `predict_linear`.
 #[derive(Debug)]
 pub(super) struct Prediction {
-    /// How many seconds ahead, one a step.
+    /// Seconds ahead, one a step.
     seconds: Arc<[f64]>,
-    /// When the steps are; where the range is pinned by `@`, not its end.
+    /// Times of the steps; not the ends of ranges where `@` pins them.
     steps: Steps,
     moving: MovingLine,
 }

@@ -1,9 +1,9 @@
 //! Native histograms without their buckets, for queries that ask for counts and sums alone.
 //!
-//! Counter resets can no longer be seen without buckets, so each histogram says whether it was
-//! reset since the one before it. That shows in answers: operators warn of hints that contradict
-//! each other. Where Prometheus leaps over samples that no step looks at, nothing is known of a
-//! reset either.
+//! Counter resets can no longer be seen without buckets, so each histogram gets a hint whether it
+//! was reset since the one before it. That shows in answers: operators warn of hints that
+//! contradict each other. Where Prometheus leaps over samples that no step looks at, nothing is
+//! known of a reset either.
 //!
 //! Source: `promql/histogram_stats_iterator.go` of Prometheus.
 
@@ -20,7 +20,7 @@ pub struct BucketlessSet {
 }
 
 impl BucketlessSet {
-    /// The same series, as a selector looks at them.
+    /// Wraps a set, given how a selector looks at it.
     pub fn new(set: Arc<dyn SeriesSet>, look: BucketlessLook) -> BucketlessSet {
         BucketlessSet { set, look }
     }

@@ -126,24 +126,24 @@ impl VectorOperator for InstantSelector {
 struct InstantReader<'a> {
     selector: &'a InstantSelector,
     rows: Vec<Row<'a>>,
-    /// What the steps see, where something lies between.
+    /// Ranges that steps see, if there are gaps between them.
     step_ranges: Option<StepRanges>,
     batch: Box<SampleBatch>,
     step: usize,
 }
 
-/// Where the reading of one series stands.
+/// State of reading one series.
 struct Row<'a> {
     series: u32,
     cursor: SeriesCursor<'a>,
     /// The newest sample taken so far; `i64::MIN` before the first.
     newest_ms: i64,
     newest: f64,
-    /// Since when the counter of the newest sample counts; only of mixed rows.
+    /// Start timestamp of the newest sample; only of mixed rows.
     newest_start_ms: i64,
     /// The newest sample, where it is a histogram; only of mixed rows.
     newest_histogram: Option<Arc<Histogram>>,
-    /// Whether the series may hold histograms, or starts are asked for.
+    /// True if the series may hold histograms, or starts are asked for.
     is_mixed: bool,
 }
 
@@ -162,16 +162,16 @@ impl TileTimes {
     }
 }
 
-/// Steps that see every so many-th sample of a batch: those of both lie evenly.
+/// Steps that see every n-th sample of a batch: both are evenly spaced.
 #[derive(Clone, Copy)]
 struct Even {
     /// The sample that the first of these steps sees.
     first: usize,
-    /// How many samples a step moves on.
+    /// Number of samples that a step moves on.
     stride: usize,
-    /// How many steps there are; at least one.
+    /// Number of steps; at least one.
     count: usize,
-    /// How old a sample is when it is seen.
+    /// Age of a sample when it is seen.
     age_ms: i64,
 }
 
@@ -283,7 +283,7 @@ impl TileReader for InstantReader<'_> {
     }
 }
 
-/// What the rows of a tile read with, one after the other.
+/// Reading state that the rows of a tile share.
 struct Reading<'s, 'b> {
     set: &'s dyn SeriesSet,
     step_ranges: Option<StepRanges>,
@@ -291,7 +291,7 @@ struct Reading<'s, 'b> {
     decoded: Checkpoint,
     /// The last time that the tile looks at.
     until_ms: i64,
-    /// Whether no tile follows.
+    /// True if no tile follows.
     is_last: bool,
 }
 

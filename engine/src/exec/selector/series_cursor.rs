@@ -19,7 +19,7 @@ pub(in crate::exec) fn prefetch_series(set: &dyn SeriesSet, behind: impl Fn(usiz
     }
 }
 
-/// Where the reading of a series stands.
+/// State of reading a series.
 pub(in crate::exec) enum SeriesCursor<'a> {
     /// Nothing has been read.
     Before,
@@ -34,7 +34,7 @@ pub(in crate::exec) enum SeriesCursor<'a> {
 pub(in crate::exec) struct WantedSeries<'a> {
     pub(in crate::exec) set: &'a dyn SeriesSet,
     pub(in crate::exec) series: u32,
-    /// What is looked at; the rest may be left out.
+    /// Ranges that are read; other samples may be left out.
     pub(in crate::exec) step_ranges: Option<StepRanges>,
 }
 
@@ -68,7 +68,7 @@ impl<'a> SeriesCursor<'a> {
         Ok(advance)
     }
 
-    /// Lets go of the cursor: no more is wanted.
+    /// Drops the cursor: no more samples are needed.
     #[inline]
     pub(in crate::exec) fn close(&mut self) {
         *self = SeriesCursor::Behind;

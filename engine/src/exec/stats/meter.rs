@@ -1,4 +1,4 @@
-//! What each node of a running query costs, for queries that ask how they were done.
+//! Cost of each node of a running query, for `explain`.
 //!
 //! Time is kept apart by node: on each thread one meter runs at a time, that of the node that
 //! computes there, and calls from node to node switch over. Nothing of this is built for a query
@@ -22,7 +22,7 @@ use crate::steps::Steps;
 use crate::tile::Tile;
 
 thread_local! {
-    /// Which meter runs on this thread, and since when.
+    /// The meter that runs on this thread, and its start.
     static RUNNING: RefCell<Option<(Arc<Meter>, Instant)>> = const { RefCell::new(None) };
 }
 
@@ -67,7 +67,7 @@ pub fn metered_sets(meters: &Meters, sets: Vec<Arc<dyn SeriesSet>>) -> Vec<Arc<d
     sets.into_iter().enumerate().map(metered).collect()
 }
 
-/// What a node gives, so that its meter runs while it does so.
+/// Wraps an operand so that its meter runs while it computes.
 pub fn metered(operand: Operand, meter: &Arc<Meter>) -> Operand {
     match operand {
         Operand::Vector(operator) => {

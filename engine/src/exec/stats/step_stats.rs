@@ -1,4 +1,4 @@
-//! How many samples each step of a query sees, as Prometheus counts them.
+//! Number of samples that each step of a query sees, as Prometheus counts them.
 //!
 //! This is counted apart from the execution, over the series that have been loaded for it, and
 //! only where it is asked for: operators read some series twice and leave out others, so what
@@ -19,8 +19,8 @@ use crate::result::StepStats;
 use crate::steps::{Reach, Steps};
 use crate::tile::Tile;
 
-/// How many samples each step of a node sees: of an instant selector those that it yields, of
-/// a range all that are in it; and how many of them it reads, that is, sees for the first time.
+/// Counts the samples that each step of a node sees: of an instant selector those that it yields,
+/// of a range all that are in it; and how many of them it reads, that is, sees for the first time.
 ///
 /// Errors: as for evaluation.
 /// Source: `TotalSamplesPerStep` and `SamplesReadPerStep` of Prometheus. What is evaluated once
@@ -184,7 +184,7 @@ fn add_to(sums: &mut [u64], counts: &[u64]) {
     }
 }
 
-/// How many samples a histogram counts for: one for each 16 bytes that Prometheus holds for it.
+/// Returns the samples that a histogram counts for: one for each 16 bytes of it in Prometheus.
 ///
 /// Source: `HPoint.size` in `promql/value.go` and `Size` in `model/histogram/float_histogram.go`
 /// of Prometheus.

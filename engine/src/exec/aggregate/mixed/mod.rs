@@ -7,9 +7,8 @@
 //! state at all steps of the one group that goes on in the next wave.
 //!
 //! ```text
-//! rows by group   A A A A│A B B C│C C C C│C D …     wave 1: A B, begins C    wave 2: goes on with C
-//!                 stripe │stripe │stripe │
-//!                 └── wave 1 ───┘ └── wave 2 ─
+//! rows by group   A A A A│A B B C│C C C C│C D …     wave 1: A B, begins C    wave 2: goes on with
+//! C                 stripe │stripe │stripe │                 └── wave 1 ───┘ └── wave 2 ─
 //! ```
 
 pub(super) mod count_values;

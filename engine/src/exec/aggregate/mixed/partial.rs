@@ -1,4 +1,4 @@
-//! What is known of one group at one step, where floats and histograms may come.
+//! Partial of one group at one step, of floats and histograms.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ pub(in crate::exec::aggregate) enum Total {
     Mean,
 }
 
-/// What has been seen that Prometheus warns of.
+/// Conditions that Prometheus warns of.
 #[derive(Debug, Default)]
 pub(super) struct Notes {
     /// A group has both floats and histograms.
@@ -189,7 +189,7 @@ struct Float {
     total: Total,
     sum: Sum,
     count: f64,
-    /// Whether `sum` is the mean already, since the sum would overflow.
+    /// True if `sum` is the mean already, since the sum would overflow.
     moves: bool,
 }
 

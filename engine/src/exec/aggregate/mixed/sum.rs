@@ -71,7 +71,7 @@ fn put(output: &mut Matrix, group: usize, step: usize, answer: Answer) -> Result
     }
 }
 
-/// What folding some steps of a wave gives: the answers of the groups that end in it.
+/// Result of folding some steps of a wave: the answers of the groups that end in it.
 struct Done {
     /// Group, step, answer.
     answers: Vec<(usize, usize, Answer)>,

@@ -9,7 +9,7 @@ use crate::error::QueryError;
 use crate::exec::operator::{Context, TileReader, VectorOperator};
 use crate::tile::{Tile, TileShape, is_present};
 
-/// What a series has at a step.
+/// Value of a series at a step.
 #[derive(Clone, Copy)]
 pub(super) enum Sample<'a> {
     Float(f64),
@@ -22,7 +22,7 @@ pub(super) struct Wave<'a> {
     pub(super) rows: Range<usize>,
     /// The first step.
     pub(super) first_step: usize,
-    /// How many steps.
+    /// Number of steps.
     pub(super) width: usize,
     tiles: &'a [&'a Tile],
     /// Rows of each tile but the last.
@@ -30,7 +30,7 @@ pub(super) struct Wave<'a> {
 }
 
 impl Wave<'_> {
-    /// What a row has at a step, counted from the first one of the wave.
+    /// Returns the value of a row at a step, counted from the first one of the wave.
     #[inline]
     pub(super) fn at(&self, row: usize, step: usize) -> Option<Sample<'_>> {
         let row = row - self.rows.start;

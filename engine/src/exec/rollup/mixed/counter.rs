@@ -13,12 +13,12 @@ use crate::exec::rollup::mixed::{Answer, Entered, MixedFrame, MixedKernel};
 /// Source: `extrapolatedRate` and `histogramRate` of Prometheus.
 #[derive(Debug)]
 pub(in crate::exec::rollup) struct Rate {
-    /// Whether a fall means that the counter began anew.
+    /// True if a fall means a counter reset.
     is_counter: bool,
-    /// Whether the answer is per second.
+    /// True if the answer is per second.
     is_rate: bool,
     range_seconds: f64,
-    /// Those of the floats.
+    /// Moving rise of the floats.
     resets: Resets,
     /// The number of the last float whose start lies before the float before.
     last_overlap: Option<u64>,
@@ -73,7 +73,7 @@ impl MixedKernel for Rate {
 struct Sampled {
     first: Started,
     last_ms: i64,
-    /// How many samples there are after the first.
+    /// Number of samples after the first.
     gaps: usize,
 }
 
@@ -128,8 +128,8 @@ impl Rate {
         Some(Arc::new(rise))
     }
 
-    /// Whether the counter is known to have been zero between the start of the range and its
-    /// first sample.
+    /// Returns whether the counter is known to have been zero between the start of the range and
+    /// its first sample.
     fn is_started(&self, frame: &MixedFrame<'_>, sampled: &Sampled) -> bool {
         let Started { start_ms, time_ms } = sampled.first;
         self.is_counter && start_ms != 0 && start_ms > frame.start_ms && start_ms < time_ms
@@ -177,7 +177,7 @@ impl Rate {
         Some(factor)
     }
 
-    /// What at least two histograms rise by.
+    /// Returns the rise of at least two histograms.
     ///
     /// Those in between matter only if anything has changed among them.
     fn rise(&self, frame: &MixedFrame<'_>, remarks: &mut RangeAnnotations) -> Option<Histogram> {

@@ -92,7 +92,7 @@ impl Rate {
         Some(rise)
     }
 
-    /// Whether the histograms go together.
+    /// Returns whether the histograms go together.
     ///
     /// Source: `validateHistogramRange` of Prometheus.
     fn check(&self, entries: &[HistoryEntry], remarks: &mut RangeAnnotations) -> bool {
@@ -108,22 +108,22 @@ impl Rate {
     }
 }
 
-/// The histograms of an extended range, from the one that its left border is made of to that of
-/// its right border.
+/// The histograms of an extended range, from that of its left boundary to that of
+/// its right boundary.
 struct Within<'a> {
     entries: &'a [HistoryEntry],
     first: usize,
     last: usize,
-    /// Whether the left border lies between two histograms.
+    /// True if the left boundary lies between two histograms.
     is_between: bool,
 }
 
 impl Within<'_> {
-    /// The histograms before all resets from the left border to the right one, all together. The
+    /// The histograms before all resets from the left boundary to the right one, all together. The
     /// outer `None` is for histograms that do not go together.
     ///
-    /// A reset that the left border lies in is part of it already. The last histogram is left
-    /// out, since the right border is made of it and bears its hint.
+    /// A reset around the left boundary is part of it already. The last histogram is left
+    /// out, since the right boundary is made of it and has its hint.
     ///
     /// Source: `correctForCounterResetsHistogram` of Prometheus.
     fn lost(

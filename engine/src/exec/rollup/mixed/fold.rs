@@ -1,11 +1,11 @@
-//! Sums, means, counts and borders of ranges with histograms.
+//! Sums, means, counts and boundaries of ranges with histograms.
 
 use std::sync::Arc;
 
 use model::histogram::{Combined, HistogramError, HistogramMean, HistogramSum};
 use model::{Histogram, ResetHint};
 
-use crate::exec::rollup::fold::Border;
+use crate::exec::rollup::fold::Boundary;
 use crate::exec::rollup::mixed::history::HistoryEntry;
 use crate::exec::rollup::mixed::range_annotation::{RangeAnnotation, RangeAnnotations};
 use crate::exec::rollup::mixed::{Answer, MixedFrame, MixedKernel};
@@ -13,11 +13,11 @@ use crate::exec::stats::step_stats::sample_count;
 
 /// `sum_over_time`, `avg_over_time`.
 ///
-/// Each range is added up anew: the order of additions is Prometheus'.
+/// Each range is summed from its start: the order of additions is Prometheus'.
 /// Source: `funcSumOverTime`, `funcAvgOverTime` of Prometheus.
 #[derive(Debug)]
 pub(in crate::exec::rollup) struct Fold {
-    /// Whether the answer is the mean.
+    /// True if the answer is the mean.
     pub(in crate::exec::rollup) is_mean: bool,
 }
 
@@ -78,7 +78,7 @@ impl Fold {
     }
 }
 
-impl MixedKernel for Border {
+impl MixedKernel for Boundary {
     fn answer(&mut self, frame: &MixedFrame<'_>, _remarks: &mut RangeAnnotations) -> Answer {
         let (times, values) = (frame.times(), frame.values());
         let entries = frame.entries();
@@ -104,17 +104,19 @@ impl MixedKernel for Border {
                 _ => Answer::Nothing,
             };
         match self {
-            Border::Count => Answer::Float((times.len() + entries.len()) as f64),
-            Border::Present => Answer::Float(1.0),
-            Border::Last => sample(last_ms(), times.len().checked_sub(1), entries.last()),
-            Border::First => sample(first_ms(), (!times.is_empty()).then_some(0), entries.first()),
-            Border::LastTime => seconds(last_ms()),
-            Border::FirstTime => seconds(first_ms()),
+            Boundary::Count => Answer::Float((times.len() + entries.len()) as f64),
+            Boundary::Present => Answer::Float(1.0),
+            Boundary::Last => sample(last_ms(), times.len().checked_sub(1), entries.last()),
+            Boundary::First => {
+                sample(first_ms(), (!times.is_empty()).then_some(0), entries.first())
+            }
+            Boundary::LastTime => seconds(last_ms()),
+            Boundary::FirstTime => seconds(first_ms()),
         }
     }
 }
 
-/// How many samples there are, histograms counted by their size.
+/// Number of samples, histograms counted by their size.
 #[derive(Debug)]
 pub(in crate::exec::rollup) struct Size;
 

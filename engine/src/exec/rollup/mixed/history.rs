@@ -12,9 +12,9 @@ use crate::exec::rollup::mixed::starts::{self, Started};
 pub(super) struct HistoryEntry {
     pub(super) at: Started,
     pub(super) histogram: Arc<Histogram>,
-    /// Whether the counter was reset after the histogram before; only where that is asked for.
+    /// True if the counter was reset after the histogram before; only where that is asked for.
     pub(super) is_reset: bool,
-    /// Whether the counter's start lies before the histogram before.
+    /// True if the counter's start lies before the histogram before.
     pub(super) overlaps: bool,
     /// The number of the first histogram from which on there is one schema, one kind (gauge or
     /// not), no reset and no overlap up to this one.
@@ -33,7 +33,7 @@ impl HistoryEntry {
 #[derive(Debug)]
 pub(super) struct History {
     pub(super) entries: Vec<HistoryEntry>,
-    /// How many have been dropped from the front.
+    /// Number of histograms dropped from the front.
     pub(super) base: u64,
     /// First histogram of the current range.
     pub(super) lo: usize,
@@ -49,7 +49,7 @@ impl History {
         History { entries: Vec::new(), base: 0, lo: 0, hi: 0, finds_resets, bytes: 0 }
     }
 
-    /// Adds a histogram behind those there are, unless it is a staleness marker.
+    /// Appends a histogram unless it is a staleness marker.
     pub(super) fn push(&mut self, sample: HistogramSample) {
         let HistogramSample { timestamp_ms: time_ms, start_ms, histogram } = sample;
         if histogram.is_stale() {
@@ -97,7 +97,7 @@ impl History {
         self.hi -= count;
     }
 
-    /// How many bytes are held.
+    /// Returns the number of bytes held.
     pub(super) fn bytes(&self) -> u64 {
         self.bytes + (self.entries.capacity() * size_of::<HistoryEntry>()) as u64
     }

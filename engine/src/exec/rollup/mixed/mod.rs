@@ -1,6 +1,6 @@
 //! Ranges over series with native histograms, or with counters whose starts are known.
 //!
-//! Such a series keeps its floats where the others do, and its histograms beside them. Where the
+//! Such a series keeps its floats where the others do, and its histograms next to them. Where the
 //! answer for floats alone is what it always is, the float kernel gives it first, and only the
 //! ranges with histograms are looked at here. What is known of a histogram and the one before
 //! it (a reset, another schema) is found out once, when it comes in, so that most ranges need
@@ -31,23 +31,23 @@ use history::{History, HistoryEntry};
 use range_annotation::{RangeAnnotation, RangeAnnotations};
 use starts::Started;
 
-/// So much work is a histogram, where a float is 1.
+/// Work of a histogram, where a float is 1.
 const HISTOGRAM_WORK: usize = 16;
 
-/// What a function needs of series that are mixed.
+/// Requirements of a function on mixed series.
 #[derive(Debug, Clone)]
 pub(super) struct Mixing {
-    /// Whether it looks at histograms, as against their times.
+    /// True if it looks at histograms, as against their times.
     needs_histograms: bool,
-    /// Whether resets matter.
+    /// True if resets matter.
     needs_resets: bool,
-    /// Whether starts of counters matter.
+    /// True if starts of counters matter.
     needs_starts: bool,
-    /// Whether samples come from a subquery, which knows of no resets.
+    /// True if samples come from a subquery, which knows of no resets.
     is_subquery: bool,
     /// Stands for all histograms where they are not looked at.
     blank: Arc<Histogram>,
-    /// What remarks refer to.
+    /// Cause of annotations.
     cause: Cause,
 }
 
@@ -71,29 +71,29 @@ impl Mixing {
         }
     }
 
-    /// Whether a batch has what float kernels do not know of.
+    /// Returns whether a batch has what float kernels do not know of.
     #[inline]
     pub(super) fn concerns(&self, batch: &SampleBatch) -> bool {
         !batch.histograms.is_empty() || self.needs_starts && !batch.starts.is_empty()
     }
 
-    /// Whether there may be something to say, of histograms or of starts.
+    /// Returns whether there may be something to say, of histograms or of starts.
     pub(super) fn has_effects(&self, has_histograms: bool) -> bool {
         self.needs_starts || has_histograms
     }
 }
 
-/// What a series has beside its floats, and the kernel that looks at both.
+/// State of a series in addition to its floats, and the kernel for both.
 pub(super) struct Mixed {
     history: History,
     /// Since when the counters of the first floats in memory count; what is missing is 0.
     starts: Vec<i64>,
-    /// How many samples of either kind have left the range, or entered it.
+    /// Number of samples of either kind that have left the range, or entered it.
     left: u64,
     entered: u64,
     kernel: Box<dyn MixedKernel>,
     said: RangeAnnotations,
-    /// What has been said in earlier tiles.
+    /// Annotations of earlier tiles.
     reported: RangeAnnotations,
     /// In how many ranges starts overlap that have not been reported.
     overlap_count: u64,
@@ -105,9 +105,9 @@ pub(super) struct FloatRoll<'a, K> {
     pub(super) kernel: &'a mut K,
 }
 
-/// What a range answers.
+/// Answer of a range.
 pub(super) enum Answer {
-    /// What the float kernel has given, if anything.
+    /// Result of the float kernel, if any.
     AsFloats,
     Nothing,
     Float(f64),
@@ -134,7 +134,7 @@ pub(super) struct MixedFrame<'a> {
     entries_base: u64,
     entry_lo: usize,
     entry_hi: usize,
-    /// Where the range begins; a sample exactly there is not in it.
+    /// Start of the range, exclusive.
     start_ms: i64,
     end_ms: i64,
     /// The number of the first sample of the range, of either kind.
@@ -163,7 +163,7 @@ impl MixedFrame<'_> {
         Started { start_ms, time_ms: self.samples.times[at] }
     }
 
-    /// Whether there are floats, and whether there are histograms.
+    /// Returns whether there are floats, and whether there are histograms.
     fn kinds(&self) -> (bool, bool) {
         (self.float_lo < self.float_hi, self.entry_lo < self.entry_hi)
     }
@@ -174,12 +174,12 @@ impl MixedFrame<'_> {
 /// It is called for each histogram and each range that may hold one, which is worth a call
 /// through a table; floats alone have kernels of their own.
 pub(super) trait MixedKernel: Send {
-    /// Whether the float kernel has to answer first.
+    /// Returns whether the float kernel has to answer first.
     fn follows_floats(&self) -> bool {
         false
     }
 
-    /// Whether an answer looks at every histogram of the range.
+    /// Returns whether an answer looks at every histogram of the range.
     fn looks_at_all(&self) -> bool {
         false
     }
@@ -192,7 +192,7 @@ pub(super) trait MixedKernel: Send {
     /// The answer for a range that is not empty.
     fn answer(&mut self, frame: &MixedFrame<'_>, remarks: &mut RangeAnnotations) -> Answer;
 
-    /// How many bytes the state holds beside itself.
+    /// Returns the number of bytes that the state holds on the heap.
     fn bytes(&self) -> u64 {
         0
     }
@@ -368,20 +368,20 @@ impl Mixed {
         }
     }
 
-    /// Drops what has left for good; the buffer has dropped so many floats.
+    /// Drops samples that have left; the buffer has dropped `float_count` floats.
     pub(super) fn compact(&mut self, dropped: usize) {
         self.starts.drain(..dropped.min(self.starts.len()));
         self.history.compact();
     }
 
-    /// How many bytes are held.
+    /// Returns the number of bytes held.
     pub(super) fn bytes(&self) -> u64 {
         self.history.bytes() + (self.starts.capacity() * 8) as u64 + self.kernel.bytes()
     }
 }
 
 impl History {
-    /// The range of these floats, and that of the histograms; its borders are to be filled in.
+    /// The range of these floats, and that of the histograms; its boundaries are to be filled in.
     fn frame<'a>(
         &'a self,
         samples: Samples<'a>,
@@ -403,7 +403,7 @@ impl History {
         }
     }
 
-    /// The time of the first histogram behind the range.
+    /// Returns the time of the first histogram after the range.
     fn next_ms(&self) -> Option<i64> {
         self.entries.get(self.hi).map(|entry| entry.at.time_ms)
     }

@@ -17,7 +17,7 @@ use crate::parse::ast::RangeMode;
 /// Source: `instantValue` of Prometheus.
 #[derive(Debug)]
 pub(in crate::exec::rollup) struct LastTwo {
-    /// Whether the answer is per second and of a counter.
+    /// True if the answer is per second and of a counter.
     pub(in crate::exec::rollup) is_rate: bool,
 }
 
@@ -103,7 +103,7 @@ pub(in crate::exec::rollup) struct Neighbours {
     is_anchored: bool,
     /// The kind and place of the sample that entered last.
     last: Option<Entered>,
-    /// The numbers of the samples that count beside the one before.
+    /// The numbers of the samples that count, next to the one before.
     counted: VecDeque<u64>,
 }
 
@@ -118,7 +118,7 @@ impl Neighbours {
         }
     }
 
-    /// Whether a sample differs from the one before.
+    /// Returns whether a sample differs from the one before.
     fn counts(&self, frame: &MixedFrame<'_>, sample: Entered, was_float: bool) -> bool {
         match sample {
             Entered::Float(at) if was_float => {

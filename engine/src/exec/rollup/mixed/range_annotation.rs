@@ -1,11 +1,11 @@
-//! What functions over ranges with histograms have to say.
+//! Annotations of functions over ranges with histograms.
 
 use model::labels::quoted;
 
 use crate::annotations::Cause;
 use crate::exec::operator::Context;
 
-/// Something to say about a range.
+/// An annotation about a range.
 ///
 /// Source: the annotations of these names in `util/annotations/annotations.go` of Prometheus.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,7 +46,7 @@ const ALL: [RangeAnnotation; 10] = [
     RangeAnnotation::Overlap,
 ];
 
-/// A set of remarks.
+/// A set of annotations.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(in crate::exec::rollup) struct RangeAnnotations(u16);
 
@@ -56,7 +56,7 @@ impl RangeAnnotations {
         self.0 |= remark as u16;
     }
 
-    /// Adds a remark if there is reason to.
+    /// Adds an annotation under a condition.
     #[inline]
     pub(super) fn add_if(&mut self, is_so: bool, remark: RangeAnnotation) {
         if is_so {
@@ -74,12 +74,12 @@ impl RangeAnnotations {
         self.0 & remark as u16 != 0
     }
 
-    /// Those that are not in another set.
+    /// Returns the annotations that are not in another set.
     pub(super) fn without(self, other: RangeAnnotations) -> RangeAnnotations {
         RangeAnnotations(self.0 & !other.0)
     }
 
-    /// Says all but overlaps, about the metric of this name.
+    /// Reports all but overlaps, about the metric of this name.
     pub(super) fn say(self, ctx: &Context, name: &str, cause: Cause) {
         let name = quoted(name);
         for remark in ALL.into_iter().filter(|remark| self.has(*remark)) {

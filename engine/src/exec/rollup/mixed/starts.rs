@@ -1,4 +1,4 @@
-//! What the starts of counters say about two neighbouring samples.
+//! Start timestamps of two neighbouring samples.
 
 /// A sample as far as its counter's start is concerned.
 ///
@@ -9,7 +9,7 @@ pub(super) struct Started {
     pub(super) time_ms: i64,
 }
 
-/// Whether a counter began anew between two samples.
+/// Returns whether a counter was reset between two samples.
 ///
 /// A start at the very time of the sample before is a reset only if that sample's own start is
 /// known and lies before it: then each sample counts what came since the last one.
@@ -23,7 +23,7 @@ pub(super) fn is_reset(before: Started, after: Started) -> bool {
             || after.start_ms == before.time_ms && begins_at_sample())
 }
 
-/// Whether a counter claims to count since a time before the last sample of another count.
+/// Returns whether a counter claims to count since a time before the last sample of another count.
 ///
 /// Source: `checkStartTimeOverlap` of Prometheus.
 pub(super) fn overlaps(before: Started, after: Started) -> bool {
