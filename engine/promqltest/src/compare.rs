@@ -1,4 +1,4 @@
-//! Comparison of answers with those that a script expects.
+//! Comparison of a result with the expectation of a script.
 
 use std::collections::BTreeSet;
 
@@ -9,11 +9,11 @@ use model::{Labels, is_stale};
 use crate::script::{Eval, Evaluation, Expected, ExpectedSeries};
 use crate::series::SeriesValue;
 
-/// Tolerance of values, relative to the sum of both.
+/// Maximum difference between a value and the expected one, relative to the sum of both.
 pub(crate) const EPSILON: f64 = 1e-6;
 
-/// Returns whether two values are the same but for rounding: NaN equals NaN, and the staleness
-/// marker only itself.
+/// Returns whether two values are equal except for rounding. NaN equals NaN; the staleness marker
+/// equals only itself.
 ///
 /// Source: `util/almost` of Prometheus.
 pub fn almost_equal(a: f64, b: f64, epsilon: f64) -> bool {
@@ -31,7 +31,7 @@ pub fn almost_equal(a: f64, b: f64, epsilon: f64) -> bool {
     difference / sum.min(f64::MAX) < epsilon
 }
 
-/// Returns whether a value is the one that an eval expects; the message says what differs.
+/// Checks a value against the expectation of an eval; an error describes the difference.
 pub(crate) fn check_value(eval: &Eval, value: &Value) -> Result<(), String> {
     let expected = &eval.expected;
     match value {
@@ -92,7 +92,7 @@ fn check_vector(eval: &Eval, samples: &[(Labels, SampleValue)]) -> Result<(), St
                 position + 1
             ));
         }
-        // A place left open expects 0 here, as in Prometheus.
+        // As in Prometheus, an omitted value means 0 here.
         let expected = match expected.values.first() {
             Some(SeriesValue::Omitted) | None => &SeriesValue::Float(0.0),
             Some(expected) => expected,
@@ -140,7 +140,7 @@ fn check_matrix(eval: &Eval, series: &[TimedSeries<'_>]) -> Result<(), String> {
     check_all_found(eval, series.iter().map(|(labels, _)| *labels))
 }
 
-/// Series of a range vector are sorted by labels, each label set once.
+/// Checks that the series of a range vector are sorted by labels, without duplicates.
 pub(crate) fn check_sorted<'a>(labels: impl Iterator<Item = &'a Labels>) -> Result<(), String> {
     let mut previous: Option<&Labels> = None;
     for labels in labels {
@@ -161,7 +161,7 @@ fn expected_series<'a>(
     series.ok_or_else(|| format!("unexpected series {labels} with {}", found()))
 }
 
-/// The times and values that a line stands for.
+/// Returns the timestamps and values that a line describes.
 fn expected_samples(
     eval: &Eval,
     series: &ExpectedSeries,
@@ -188,7 +188,7 @@ fn expected_samples(
 fn check_all_found<'a>(eval: &Eval, found: impl Iterator<Item = &'a Labels>) -> Result<(), String> {
     let found: BTreeSet<&Labels> = found.collect();
     match eval.expected.series.keys().find(|labels| !found.contains(labels)) {
-        Some(missing) => Err(format!("expected series {missing}, but it is not there")),
+        Some(missing) => Err(format!("expected series {missing}, found none")),
         None => Ok(()),
     }
 }

@@ -12,7 +12,7 @@ use crate::histogram::{Classic, Histogram};
 use crate::script::{Load, LoadedSample};
 use crate::series::SeriesValue;
 
-/// The data that a script has loaded so far.
+/// Data that a script has loaded so far.
 #[derive(Debug, Default)]
 pub struct Dataset {
     samples: MemorySource,
@@ -21,14 +21,14 @@ pub struct Dataset {
 }
 
 impl Dataset {
-    /// All samples.
+    /// Returns all samples.
     pub fn samples(&self) -> &MemorySource {
         &self.samples
     }
 
-    /// Adds what a command loads.
+    /// Adds the data of a load command.
     ///
-    /// Errors: a classic histogram that cannot be made native, and a native one that cannot be.
+    /// Errors: an invalid histogram, or a classic one that cannot be converted.
     pub fn load(&mut self, load: &Load) -> Result<(), String> {
         for (labels, samples) in &load.series {
             for sample in samples {
@@ -38,17 +38,17 @@ impl Dataset {
         if load.with_custom_buckets { self.load_custom_buckets(load) } else { Ok(()) }
     }
 
-    /// Forgets everything.
+    /// Removes all data.
     pub fn clear(&mut self) {
         *self = Dataset::default();
     }
 
-    /// Returns whether a selector reaches a series with native histograms.
+    /// Returns whether the matchers select a series with native histograms.
     pub fn selects_histograms(&self, matchers: &[Matcher]) -> bool {
         self.with_histograms.iter().any(|labels| passes(labels, matchers))
     }
 
-    /// Returns whether a selector reaches a series with start timestamps.
+    /// Returns whether the matchers select a series with start timestamps.
     pub fn selects_start_times(&self, matchers: &[Matcher]) -> bool {
         self.with_start_times.iter().any(|labels| passes(labels, matchers))
     }
@@ -87,7 +87,7 @@ impl Dataset {
         Ok(())
     }
 
-    /// Adds the classic histograms of a command as native ones with custom buckets.
+    /// Adds the classic histograms of a command as native histograms with custom buckets.
     fn load_custom_buckets(&mut self, load: &Load) -> Result<(), String> {
         let mut classics: BTreeMap<(Labels, i64), Classic> = BTreeMap::new();
         for (labels, samples) in &load.series {
@@ -123,7 +123,7 @@ enum ClassicPart {
     Sum,
 }
 
-/// Returns the part of a classic histogram that a series is, and the labels of the whole.
+/// Returns the part of a classic histogram that a series holds, and the labels of the histogram.
 fn classic_part(labels: &Labels) -> Option<(ClassicPart, Labels)> {
     let name = labels.metric_name();
     let (part, name) = if let Some(name) = name.strip_suffix("_bucket") {

@@ -1,10 +1,10 @@
-//! Durations as scripts write them.
+//! Durations in scripts.
 
 use model::duration::parse_duration_ns;
 
-/// The milliseconds of a duration such as `1h30m`.
+/// Parses a duration such as `1h30m` to milliseconds.
 ///
-/// Errors: anything else, and what is longer than 2^63 ns.
+/// Errors: invalid syntax, and durations longer than 2^63 ns.
 pub(crate) fn parse_duration_ms(text: &str) -> Result<i64, String> {
     Ok((parse_duration_ns(text)? / 1_000_000) as i64)
 }

@@ -7,35 +7,35 @@ use regex::Regex;
 /// Expected failure, annotations and order.
 #[derive(Debug, Default)]
 pub struct Expectations {
-    /// Series in the order of their lines.
+    /// Whether series must be in the order of their lines.
     pub is_ordered: bool,
-    /// A failure, with a message that fits.
+    /// Expected failure with a matching message.
     pub failure: Option<Pattern>,
-    /// True if the older form of the command asked for a failure, which more may be said about.
+    /// Whether the old command `eval_fail` is used, whose message may be on a separate line.
     is_failure_command: bool,
     warnings: Expected,
     infos: Expected,
 }
 
-/// Expectation of annotations of one kind.
+/// Expected annotations of one kind.
 #[derive(Debug, Default)]
 struct Expected {
-    /// At least one, by the older form of the command.
+    /// Any annotation, from an old command.
     is_any: bool,
-    /// None.
+    /// No annotation.
     is_none: bool,
-    /// Each of these, and nothing that fits none of them.
+    /// Each pattern must match an annotation, and each annotation a pattern.
     patterns: Vec<Pattern>,
 }
 
-/// Messages that fit.
+/// Pattern of messages.
 #[derive(Debug)]
 pub enum Pattern {
-    /// Every message.
+    /// Matches every message.
     Any,
-    /// This message.
+    /// Matches this message.
     Message(String),
-    /// A message with a part that matches.
+    /// Matches messages in which the regular expression occurs.
     Regex(Regex),
 }
 
@@ -45,8 +45,7 @@ static EXPECT: LazyLock<Regex> = LazyLock::new(|| {
 });
 
 impl Expectations {
-    /// Returns the expectations of `eval_fail`, `eval_warn`, `eval_info`, `eval_ordered`, by the
-    /// last word.
+    /// Returns the expectations of `eval_fail`, `eval_warn`, `eval_info` or `eval_ordered`.
     pub(crate) fn of_command(modifier: &str) -> Expectations {
         let mut expectations = Expectations::default();
         match modifier {
@@ -62,7 +61,7 @@ impl Expectations {
         expectations
     }
 
-    /// Takes the older lines that say how an `eval_fail` fails; false for other lines.
+    /// Parses the old lines with the message of `eval_fail`; returns false for other lines.
     pub(crate) fn accept_deprecated(&mut self, line: &str) -> Result<bool, String> {
         if !self.is_failure_command {
             return Ok(false);
@@ -77,7 +76,7 @@ impl Expectations {
         Ok(true)
     }
 
-    /// Takes a line `expect …`.
+    /// Parses a line `expect …`.
     pub(crate) fn accept(&mut self, line: &str) -> Result<(), String> {
         let captures = EXPECT.captures(line).ok_or_else(|| {
             format!(
@@ -109,8 +108,7 @@ impl Expectations {
         Ok(())
     }
 
-    /// Returns whether the annotations of an answer are the expected ones; the message says what is
-    /// not.
+    /// Checks the annotations of a result; an error describes the difference.
     pub(crate) fn check_annotations(
         &self,
         warnings: &[String],
@@ -127,7 +125,7 @@ impl Pattern {
         Regex::new(text).map(Pattern::Regex).map_err(|_| format!("invalid regex {text:?}"))
     }
 
-    /// Returns whether a message fits.
+    /// Returns whether a message matches.
     pub fn fits(&self, message: &str) -> bool {
         match self {
             Pattern::Any => true,
@@ -136,7 +134,7 @@ impl Pattern {
         }
     }
 
-    /// The pattern as the script has it.
+    /// Returns the pattern as written in the script.
     pub fn as_str(&self) -> &str {
         match self {
             Pattern::Any => "",

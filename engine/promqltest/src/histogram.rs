@@ -1,4 +1,4 @@
-//! Native histograms as scripts write them.
+//! Native histograms in scripts.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -7,38 +7,38 @@ use model::{ResetHint, Span};
 
 use crate::compare::{EPSILON, almost_equal};
 
-/// The schema of histograms whose bounds are given one by one.
+/// Schema of histograms with custom bounds.
 pub(crate) const CUSTOM_BUCKETS_SCHEMA: i32 = -53;
 
-/// Counter reset hint.
+/// Relation of a histogram to the previous sample.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum CounterResetHint {
-    /// Nothing.
+    /// Not known.
     #[default]
     Unknown,
     /// The counter was reset.
     Reset,
-    /// The counter went on.
+    /// The counter was not reset.
     NotReset,
-    /// It is a gauge.
+    /// The histogram is a gauge.
     Gauge,
 }
 
 /// A native histogram with float counts.
 ///
-/// Invariant: buckets are held by index, empty ones are left out; bucket `i` of a schema
-/// `s` from -4 to 8 ends at `2^(i * 2^-s)`.
+/// Invariant: buckets are stored by index without empty ones; bucket `i` of a schema `s` from -4
+/// to 8 ends at `2^(i * 2^-s)`.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Histogram {
-    /// The resolution; -53 for custom bounds.
+    /// Resolution; -53 for custom bounds.
     pub schema: i32,
     /// Number of observations.
     pub count: f64,
-    /// Their sum.
+    /// Sum of the observations.
     pub sum: f64,
     /// Number of observations in the zero bucket.
     pub zero_count: f64,
-    /// Width of the zero bucket to both sides.
+    /// Upper bound of the absolute values in the zero bucket.
     pub zero_threshold: f64,
     /// Upper bounds of the buckets, without infinity, for the custom schema.
     pub custom_values: Vec<f64>,
@@ -46,16 +46,16 @@ pub struct Histogram {
     pub positive: BTreeMap<i32, f64>,
     /// Buckets of negative observations.
     pub negative: BTreeMap<i32, f64>,
-    /// Counter reset hint.
+    /// Relation to the previous sample.
     pub counter_reset_hint: CounterResetHint,
-    /// True if the script wrote the hint; an expected one is compared only then.
+    /// Whether the script contains the hint; otherwise it is not compared.
     pub is_hint_explicit: bool,
 }
 
 impl Histogram {
     /// Converts to a sample value.
     ///
-    /// Errors: a schema that no sample can have.
+    /// Errors: a schema that samples do not support.
     pub fn to_sample(&self) -> Result<model::Histogram, String> {
         let schema = i8::try_from(self.schema).map_err(|_| format!("schema {}", self.schema))?;
         let (positive_spans, positive_counts) = spans_of(&self.positive);
@@ -80,8 +80,8 @@ impl Histogram {
         })
     }
 
-    /// Returns whether a sample is this histogram but for rounding; the hint counts where the
-    /// script gives one.
+    /// Returns whether a sample equals this histogram except for rounding; the hint is compared
+    /// if it is explicit.
     ///
     /// Source: `compareNativeHistogram` of Prometheus' runner.
     pub(crate) fn is_almost(&self, found: &model::Histogram) -> bool {
@@ -111,10 +111,10 @@ impl Histogram {
             && (!self.is_hint_explicit || expected_hint == found.reset_hint.number())
     }
 
-    /// This histogram with `factor` times another one added, at the coarser schema.
+    /// Returns this histogram plus `factor` times the increment, at the coarser schema.
     ///
-    /// Errors: zero buckets or custom bounds that differ, and an increment of a coarser
-    /// schema than its base.
+    /// Errors: different zero buckets or custom bounds, and an increment whose schema is coarser
+    /// than that of `self`.
     pub fn plus(&self, increment: &Histogram, factor: f64) -> Result<Histogram, String> {
         if self.schema > increment.schema {
             return Err(format!(
@@ -140,7 +140,7 @@ impl Histogram {
     }
 }
 
-/// Buckets as runs of adjacent ones.
+/// Converts buckets to spans.
 fn spans_of(buckets: &BTreeMap<i32, f64>) -> (Vec<Span>, Vec<f64>) {
     let mut spans: Vec<Span> = Vec::new();
     let mut next = 0;
@@ -154,7 +154,7 @@ fn spans_of(buckets: &BTreeMap<i32, f64>) -> (Vec<Span>, Vec<f64>) {
     (spans, buckets.values().copied().collect())
 }
 
-/// The buckets of a side that are not empty, by their indices.
+/// Returns the non-empty buckets of a side by index.
 fn buckets_of(spans: &[Span], counts: &[f64]) -> BTreeMap<i32, f64> {
     let mut indices = Vec::with_capacity(counts.len());
     let mut next = 0;
@@ -175,7 +175,7 @@ fn add_buckets(into: &mut BTreeMap<i32, f64>, from: &BTreeMap<i32, f64>, shift: 
     into.retain(|_, count| *count != 0.0);
 }
 
-/// The buckets of a literal: consecutive ones from an offset.
+/// Returns the buckets of a literal: consecutive ones from an offset.
 pub(crate) fn buckets_from(offset: i32, counts: &[f64]) -> BTreeMap<i32, f64> {
     (offset..).zip(counts).filter(|(_, c)| **c != 0.0).map(|(i, c)| (i, *c)).collect()
 }
@@ -183,15 +183,14 @@ pub(crate) fn buckets_from(offset: i32, counts: &[f64]) -> BTreeMap<i32, f64> {
 /// The samples of one classic histogram at one time.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Classic {
-    /// Upper bound and cumulative count, as they came.
+    /// Upper bounds and cumulative counts, in insertion order.
     buckets: Vec<(f64, f64)>,
     count: Option<f64>,
     sum: f64,
 }
 
 impl Classic {
-    /// Sets the cumulative count of the bucket that ends at `bound`; of a repeated bound
-    /// the first count stays.
+    /// Sets the cumulative count of the bucket that ends at `bound`; the first count wins.
     pub(crate) fn set_bucket(&mut self, bound: f64, count: f64) {
         if !self.buckets.iter().any(|(b, _)| *b == bound) {
             self.buckets.push((bound, count));
@@ -210,7 +209,7 @@ impl Classic {
 
     /// Converts to a native histogram with custom bounds.
     ///
-    /// Errors: counts below zero or falling, and a count other than that of the last bucket.
+    /// Errors: negative or falling counts, and a total count that differs from the last bucket.
     /// Source: `util/convertnhcb` of Prometheus.
     pub(crate) fn to_custom(&self) -> Result<Histogram, String> {
         let mut buckets = self.buckets.clone();

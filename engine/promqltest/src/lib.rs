@@ -1,8 +1,7 @@
 //! Runs the scripts of Prometheus' PromQL test language.
 //!
-//! A script is parsed ([`script`]), its data is loaded into a source that the caller makes,
-//! and each `eval` is compared with what the script expects ([`runner`]). Scripts of our own
-//! stand in `cases/`.
+//! [`script`] parses a script, [`runner`] loads its data into a source from the caller and compares
+//! the result of each `eval` with the expectation. Our own scripts are in `cases/`.
 //!
 //! Source: `promql/promqltest` of Prometheus, its README and its runner.
 

@@ -1,8 +1,8 @@
-//! Queries pinned to one evaluation time.
+//! Pins a query to one evaluation time.
 //!
-//! `rate(x[5m]) + y offset 1m` becomes `rate(x[5m] @ 60.000) + y offset 1m @ 60.000`, which
-//! must give the same answer whenever it is evaluated. Modifiers are put into the text, so
-//! that what does not stand behind them keeps its position.
+//! `rate(x[5m]) + y offset 1m` becomes `rate(x[5m] @ 60.000) + y offset 1m @ 60.000`, whose result
+//! does not depend on the evaluation time. Modifiers are inserted into the text, so that the text
+//! before them keeps its position.
 //!
 //! Source: `atModifierTestCases` in the runner of Prometheus.
 
@@ -13,7 +13,7 @@ use regex::Regex;
 
 use crate::walk::children;
 
-/// Functions whose value depends on the evaluation time though their arguments do not.
+/// Functions that depend on the evaluation time even for constant arguments.
 const TIME_DEPENDENT: [&str; 15] = [
     "days_in_month",
     "day_of_month",
@@ -37,9 +37,8 @@ static START_OR_END: LazyLock<Regex> = LazyLock::new(|| {
         .expect("the pattern is a constant that a test compiles")
 });
 
-/// The query with every selector and subquery that is not pinned yet pinned to `time_ms`;
-/// what stands inside a subquery stays. `None` where a function depends on the evaluation
-/// time all the same.
+/// Pins every selector and subquery that has no `@` to `time_ms`, except those inside a subquery.
+/// Returns `None` if a function still depends on the evaluation time.
 pub(crate) fn pin(query: &str, expr: &Expr, time_ms: i64) -> Option<String> {
     let mut edits = Vec::new();
     collect(query, expr, &mut edits)?;
@@ -59,7 +58,7 @@ pub(crate) fn pin(query: &str, expr: &Expr, time_ms: i64) -> Option<String> {
     Some(pinned)
 }
 
-/// The times at which a query pinned to `time_ms` is evaluated.
+/// Returns other times at which to evaluate a query pinned to `time_ms`.
 pub(crate) fn other_times(time_ms: i64) -> Vec<i64> {
     match time_ms {
         0 => vec![-1000, 0, 1000],
@@ -67,7 +66,7 @@ pub(crate) fn other_times(time_ms: i64) -> Vec<i64> {
     }
 }
 
-/// Collects the ranges of bytes that the modifier replaces, empty where it is added.
+/// Collects the byte ranges that the modifier replaces; an empty range is an insertion.
 fn collect(query: &str, expr: &Expr, edits: &mut Vec<(usize, usize)>) -> Option<()> {
     let at = match &expr.kind {
         ExprKind::Selector(selector) => selector.at,
@@ -82,7 +81,7 @@ fn collect(query: &str, expr: &Expr, edits: &mut Vec<(usize, usize)>) -> Option<
     match at {
         Some(At::Time(_)) => {}
         Some(At::Start | At::End) => {
-            // The modifiers come last, so the last one of the node is its own.
+            // Modifiers are at the end, so the last match belongs to this node.
             let found = START_OR_END.find_iter(&query[span.clone()]).last()?;
             edits.push((span.start + found.start(), span.start + found.end()));
         }

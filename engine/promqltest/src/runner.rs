@@ -1,4 +1,4 @@
-//! Runs a script: loads its data, asks its queries, compares the answers.
+//! Runs a script: loads its data, runs its queries, compares the results.
 
 use std::sync::{Arc, LazyLock};
 
@@ -17,57 +17,57 @@ use crate::script::{Command, Eval, Evaluation, Script, ScriptError};
 use crate::series::SeriesValue;
 use crate::walk::for_each_selector;
 
-/// Extent of the range query that repeats an instant eval around its time.
+/// Distance of the range query's first and last step from the time of an instant eval.
 const RANGE_STEP_MS: i64 = 60_000;
 
-/// Result of one eval.
+/// Outcome of an eval.
 #[derive(Debug)]
 pub struct EvalReport {
-    /// Its line in the script.
+    /// Line number in the script, from 1.
     pub line: usize,
-    /// Its query.
+    /// Query.
     pub query: String,
-    /// Extensions of stable PromQL on floats that the query uses.
+    /// Features beyond stable PromQL on floats.
     pub needs: Needs,
-    /// Why it fails as written.
+    /// Result of the eval as written.
     pub plain: Result<(), Failure>,
-    /// Why it or one of its variations fails.
+    /// Result of the eval and its variations.
     pub varied: Result<(), Failure>,
 }
 
-/// Extension of stable PromQL on floats that an eval uses.
+/// Features of an eval beyond stable PromQL on floats.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Needs {
-    /// It selects or expects native histograms.
+    /// Native histograms, selected or expected.
     pub native_histograms: bool,
-    /// It selects series with start timestamps.
+    /// Selected series with start timestamps.
     pub start_timestamps: bool,
     /// Experimental functions or syntax.
     pub experimental: bool,
 }
 
-/// Why an eval fails: the answer is not the expected one.
+/// Difference between the result of an eval and the expectation.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{query}, {evaluation:?}: {message}")]
 pub struct Failure {
-    /// The query, perhaps a variation of the written one.
+    /// Query, as written or as a variation.
     pub query: String,
     /// Time of evaluation.
     pub evaluation: Evaluation,
-    /// Difference.
+    /// Description of the difference.
     pub message: String,
 }
 
 impl Needs {
-    /// Returns whether stable PromQL on floats is all that is used.
+    /// Returns whether only stable PromQL on floats is used.
     pub fn is_plain(self) -> bool {
         self == Needs::default()
     }
 }
 
-/// Runs the commands of a script in order, and goes on after an eval that fails.
+/// Runs the commands of a script in order; a failed eval does not stop it.
 ///
-/// `make_source` is asked for a source with the given samples whenever they have changed.
+/// Calls `make_source` for a source with the given samples whenever they have changed.
 ///
 /// Errors: data that cannot be loaded.
 pub async fn run_script(
@@ -132,7 +132,7 @@ fn needs_of(eval: &Eval, expr: Option<&Expr>, data: &Dataset) -> Needs {
     needs
 }
 
-/// Asks one query and compares its answer; returns the answer if there is one.
+/// Runs a query and compares its result; returns the result if there is one.
 async fn check_answer(
     engine: &Engine,
     source: &Arc<dyn Source>,
@@ -203,7 +203,7 @@ static DEPENDS_ON_RANGE: LazyLock<Regex> = LazyLock::new(|| {
         .expect("the pattern is a constant that a test compiles")
 });
 
-/// Compares the middle step of a range query with what the instant eval expects.
+/// Compares the middle step of a range query with the expectation of the instant eval.
 async fn check_in_range(
     engine: &Engine,
     source: &Arc<dyn Source>,
@@ -224,7 +224,7 @@ async fn check_in_range(
     let mismatch = |message: String| Failure { query: query.to_owned(), evaluation, message };
     let answer = ask(engine, source, query, evaluation).await;
     let value = answer.map_err(|error| mismatch(error.to_string()))?.value;
-    // A range query sorts by labels, whatever the query asks for.
+    // A range query always sorts by labels.
     if eval.expectations.is_ordered {
         return Ok(());
     }

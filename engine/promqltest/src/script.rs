@@ -1,4 +1,4 @@
-//! Scripts: their lines become commands.
+//! Parser of scripts.
 //!
 //! ```text
 //! load 1m
@@ -27,44 +27,44 @@ const STRING_PREFIX: &str = "expect string";
 /// A parsed script.
 #[derive(Debug)]
 pub struct Script {
-    /// Commands, in order.
+    /// Commands in order.
     pub commands: Vec<Command>,
 }
 
-/// One command.
+/// A command of a script.
 #[derive(Debug)]
 pub enum Command {
-    /// Forget all data.
+    /// Removes all data.
     Clear,
-    /// Add data.
+    /// Adds data.
     Load(Load),
-    /// Ask, and compare the answer.
+    /// Runs a query and compares the result.
     Eval(Box<Eval>),
 }
 
 /// Data to add.
 #[derive(Debug)]
 pub struct Load {
-    /// The line of the command, from 1.
+    /// Line number of the command, from 1.
     pub line: usize,
-    /// True if classic histograms are loaded a second time, as native ones with custom buckets.
+    /// Whether classic histograms are also loaded as native histograms with custom buckets.
     pub with_custom_buckets: bool,
-    /// The samples by series; of a repeated series the last line counts.
+    /// Samples by series; the last line of a series wins.
     pub series: BTreeMap<Labels, Vec<LoadedSample>>,
 }
 
-/// One sample to add.
+/// A sample to add.
 #[derive(Debug, Clone)]
 pub struct LoadedSample {
-    /// Its time, ms since the epoch.
+    /// Timestamp, in ms since the epoch.
     pub time_ms: i64,
-    /// Its value, never omitted.
+    /// Value, never omitted.
     pub value: SeriesValue,
-    /// Since when its counter counts, if the script says so.
+    /// Start timestamp, if given.
     pub start_time_ms: Option<i64>,
 }
 
-/// Times of evaluation.
+/// Times of a query.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Evaluation {
     /// At one time.
@@ -83,59 +83,59 @@ pub enum Evaluation {
     },
 }
 
-/// A query and what is expected of it.
+/// A query with its expectations.
 #[derive(Debug)]
 pub struct Eval {
-    /// The line of the command, from 1.
+    /// Line number of the command, from 1.
     pub line: usize,
-    /// The query.
+    /// Query.
     pub query: String,
     /// Times of evaluation.
     pub evaluation: Evaluation,
     /// Expected failure, annotations and order.
     pub expectations: Expectations,
-    /// The expected value.
+    /// Expected value.
     pub expected: Expected,
 }
 
-/// The value that an eval expects.
+/// Expected value of an eval.
 #[derive(Debug, Default)]
 pub struct Expected {
-    /// A number alone.
+    /// A number without labels.
     pub scalar: Option<f64>,
-    /// A string; the empty one stands also for none.
+    /// A string; empty if none is expected.
     pub string: String,
-    /// True if a line names the string: such an eval is not repeated in a range query.
+    /// Whether a line expects a string; such an eval is not repeated in a range query.
     pub is_string: bool,
-    /// The times of the raw samples that an instant query for a range returns.
+    /// Times of the raw samples that an instant query of a range vector returns.
     pub raw_times: Option<(i64, i64, i64)>,
-    /// Series and their values.
+    /// Series with their values.
     pub series: BTreeMap<Labels, ExpectedSeries>,
 }
 
 /// An expected series.
 #[derive(Debug)]
 pub struct ExpectedSeries {
-    /// Line of the eval, from 1.
+    /// Line number within the eval, from 1.
     pub position: usize,
-    /// Its values by step.
+    /// Values by step.
     pub values: Vec<SeriesValue>,
 }
 
-/// Why a text is not a script.
+/// Syntax error in a script.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}: {message}")]
 pub struct ScriptError {
-    /// The line, from 1.
+    /// Line number, from 1.
     pub line: usize,
-    /// Message.
+    /// Error message.
     pub message: String,
 }
 
 impl Script {
     /// Parses a script.
     ///
-    /// Errors: the first line that is none of the language. Queries are not looked at.
+    /// Errors: the first invalid line. Queries are not parsed.
     pub fn parse(text: &str) -> Result<Script, ScriptError> {
         let mut lines = Lines { lines: text.lines().map(clean_line).collect(), next: 0 };
         let mut commands = Vec::new();
@@ -153,13 +153,13 @@ impl Script {
             } else {
                 Err(format!("invalid command {text:?}"))
             };
-            // A command that fails does so at the line that was read last.
+            // An error of a command is at the line that was read last.
             commands.push(command.map_err(|message| ScriptError { line: lines.next, message })?);
         }
         Ok(Script { commands })
     }
 
-    /// The evals of the script, in order.
+    /// Returns the evals of the script in order.
     pub fn evals(&self) -> impl Iterator<Item = &Eval> {
         self.commands.iter().filter_map(|command| match command {
             Command::Eval(eval) => Some(&**eval),
@@ -168,7 +168,7 @@ impl Script {
     }
 }
 
-/// A line without what surrounds it; a comment is an empty line, and ends a block like one.
+/// Trims a line; a comment becomes an empty line, which ends a block.
 fn clean_line(line: &str) -> &str {
     let line = line.trim();
     if line.starts_with('#') { "" } else { line }
@@ -180,14 +180,14 @@ struct Lines<'a> {
 }
 
 impl<'a> Lines<'a> {
-    /// The next line and its number.
+    /// Returns the next line and its number.
     fn next_line(&mut self) -> Option<(usize, &'a str)> {
         let line = self.lines.get(self.next)?;
         self.next += 1;
         Some((self.next, line))
     }
 
-    /// The next line of a block, which an empty line ends.
+    /// Returns the next line of a block; an empty line ends the block.
     fn next_in_block(&mut self) -> Option<&'a str> {
         self.lines.get(self.next).filter(|line| !line.is_empty())?;
         self.next_line().map(|(_, line)| line)
@@ -306,13 +306,13 @@ fn parse_eval(lines: &mut Lines<'_>, line: usize, text: &str) -> Result<Eval, St
     Ok(eval)
 }
 
-/// Kind of a line of an eval.
+/// Kind of a line in an eval.
 enum Line {
-    /// It says something about the answer, and does not count as a position.
+    /// An expectation about the result; does not count as a position.
     Expectation,
     /// A series.
     Value,
-    /// The block ends here, whatever follows.
+    /// The last line of the block.
     Last,
 }
 
@@ -359,7 +359,7 @@ fn eval_line(eval: &mut Eval, position: usize, line: &str) -> Result<Line, Strin
     Ok(Line::Value)
 }
 
-/// Start, end and step from three groups.
+/// Parses start, end and step from three groups.
 fn parse_grid(captures: &Captures<'_>, first: usize) -> Result<(i64, i64, i64), String> {
     let parse = |index: usize, what: &str| {
         let text = group(captures, index);

@@ -1,4 +1,4 @@
-//! Series descriptions: a label set and the values that follow it.
+//! Series descriptions: a label set followed by values.
 //!
 //! ```text
 //! name{label="value"} 1 2+3x4 _ _x2 stale {{schema:1 count:3 buckets:[1 2]}}x5
@@ -14,10 +14,10 @@ use model::{Labels, stale_nan};
 use crate::duration::parse_duration_ms;
 use crate::histogram::{CounterResetHint, Histogram, buckets_from};
 
-/// Maximum of values that one line expands to.
+/// Maximum values of a line.
 const SERIES_VALUES_MAX: u64 = 1_000_000;
 
-/// One place of a series.
+/// Value of a series at one step.
 #[derive(Debug, Clone, PartialEq)]
 pub enum SeriesValue {
     /// `_`: no sample.
@@ -28,7 +28,7 @@ pub enum SeriesValue {
     Histogram(Arc<Histogram>),
 }
 
-/// The labels and values of a line.
+/// Parses the labels and values of a line.
 pub(crate) fn parse_series(line: &str) -> Result<(Labels, Vec<SeriesValue>), String> {
     let mut scanner = Scanner { rest: line.trim() };
     let labels = scanner.metric()?;
@@ -45,11 +45,11 @@ pub(crate) fn parse_series(line: &str) -> Result<(Labels, Vec<SeriesValue>), Str
     Ok((labels, values))
 }
 
-/// The labels and start timestamps of a line `name{…}@st -1m -30sx4 _`, where the line is
-/// one: each start is in ms from the time of its sample.
+/// Labels and start timestamps of a line `name{…}@st -1m -30sx4 _`; each start timestamp is in ms
+/// relative to its sample.
 pub(crate) type StartTimestamps = (Labels, Vec<Option<i64>>);
 
-/// Returns whether a line gives start timestamps: its first word ends in `@st`.
+/// Returns whether a line contains start timestamps: its first word ends in `@st`.
 pub(crate) fn is_start_timestamps(line: &str) -> bool {
     line.split([' ', '\t'])
         .next()
@@ -113,7 +113,7 @@ fn check_value_count(count: u64) -> Result<(), String> {
     Ok(())
 }
 
-/// A number as PromQL reads it: decimal with `_` between digits, octal with a leading zero.
+/// Parses a number of PromQL: decimal with `_` between digits, octal with a leading zero.
 pub(crate) fn parse_number(text: &str) -> Result<f64, String> {
     let error = || format!("error parsing number {text:?}");
     let (sign, digits) = match text.as_bytes().first() {
@@ -133,7 +133,7 @@ pub(crate) fn parse_number(text: &str) -> Result<f64, String> {
     if let Some(integer) = integer {
         return Ok(sign * integer as f64);
     }
-    // Rust also reads "infinity" and forms of "nan" that Go reads too.
+    // Rust also accepts "infinity" and the spellings of "nan" that Go accepts.
     digits.parse::<f64>().map(|value| sign * value).map_err(|_| error())
 }
 
@@ -173,7 +173,7 @@ impl<'a> Scanner<'a> {
         taken
     }
 
-    /// `name`, `name{a="b"}`, `{a="b"}`, `{"name", a="b"}`.
+    /// Reads `name`, `name{a="b"}`, `{a="b"}` or `{"name", a="b"}`.
     fn metric(&mut self) -> Result<Labels, String> {
         let name = self.take_while(|c| c.is_ascii_alphanumeric() || c == '_' || c == ':');
         let mut pairs: Vec<(String, String)> = Vec::new();
@@ -214,7 +214,7 @@ impl<'a> Scanner<'a> {
         };
         self.skip_spaces();
         if !self.accept("=") {
-            // A quoted string alone is the metric's name.
+            // A quoted string without a value is the metric name.
             return if is_quoted {
                 Ok((METRIC_NAME.to_owned(), name))
             } else {
@@ -243,7 +243,7 @@ impl<'a> Scanner<'a> {
         Err(format!("unterminated string {:?}", self.rest))
     }
 
-    /// One item of the values, up to the next space.
+    /// Reads one item of the values, up to the next space.
     fn item(&mut self, values: &mut Vec<SeriesValue>) -> Result<(), String> {
         if self.accept("{{") {
             return self.histogram_item(values);
@@ -284,7 +284,7 @@ impl<'a> Scanner<'a> {
         parse_count(self.take_while(|c| c.is_ascii_digit())).map(Some)
     }
 
-    /// A number with an optional sign. Hexadecimal is not read here: `x` repeats.
+    /// Reads a number with an optional sign, but not hexadecimal, because `x` repeats.
     fn number(&mut self) -> Result<f64, String> {
         let start = self.rest;
         let sign = if self.accept("-") {
@@ -317,7 +317,7 @@ impl<'a> Scanner<'a> {
         Ok(sign * parse_number(digits)?)
     }
 
-    /// The rest of `{{…}}`, `{{…}}x3`, `{{…}}+{{…}}x3`; the first braces are taken.
+    /// Reads `{{…}}`, `{{…}}x3` or `{{…}}+{{…}}x3` after the first braces.
     fn histogram_item(&mut self, values: &mut Vec<SeriesValue>) -> Result<(), String> {
         let base = self.histogram()?;
         let factor = if self.accept("+{{") {
@@ -343,7 +343,7 @@ impl<'a> Scanner<'a> {
         check_value_count(values.len() as u64)
     }
 
-    /// The rest of `{{key:value key:[1 2]}}`.
+    /// Reads `{{key:value key:[1 2]}}` after the opening braces.
     fn histogram(&mut self) -> Result<Histogram, String> {
         let mut histogram = Histogram::default();
         let (mut offset, mut negative_offset) = (0, 0);
@@ -414,7 +414,7 @@ impl<'a> Scanner<'a> {
     }
 }
 
-/// The text of a quoted string with Go's escapes; in backquotes there are none.
+/// Returns the value of a quoted string with Go's escapes; backquotes have no escapes.
 pub(crate) fn unquote(literal: &str) -> Result<String, String> {
     let error = || format!("invalid string {literal}");
     let quote = literal.chars().next().ok_or_else(error)?;
@@ -435,7 +435,7 @@ pub(crate) fn unquote(literal: &str) -> Result<String, String> {
     String::from_utf8(bytes).map_err(|_| error())
 }
 
-/// Appends what an escape stands for; its backslash is taken.
+/// Appends the value of an escape sequence, read after its backslash.
 fn unescape(chars: &mut std::str::Chars<'_>, bytes: &mut Vec<u8>) -> Option<()> {
     let c = chars.next()?;
     let (digits, radix) = match c {

@@ -1,9 +1,9 @@
-//! Ways through a syntax tree.
+//! Traversal of a syntax tree.
 
 use engine::parse::ast::{Expr, ExprKind};
 use model::Matcher;
 
-/// Visits the matchers of every selector.
+/// Calls `visit` with the matchers of every selector.
 pub(crate) fn for_each_selector(expr: &Expr, visit: &mut impl FnMut(&[Matcher])) {
     match &expr.kind {
         ExprKind::Selector(selector) => visit(&selector.matchers),
@@ -12,7 +12,7 @@ pub(crate) fn for_each_selector(expr: &Expr, visit: &mut impl FnMut(&[Matcher]))
     }
 }
 
-/// The operands and arguments of an expression, in the order of the text.
+/// Returns the operands and arguments of an expression in the order of the text.
 pub(crate) fn children(expr: &Expr) -> Vec<&Expr> {
     match &expr.kind {
         ExprKind::Number { .. }

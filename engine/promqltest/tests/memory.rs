@@ -1,6 +1,6 @@
-//! The bytes that a query is charged against those that it holds, as an allocator counts them.
+//! Compares the bytes charged to a query with the bytes held, counted by an allocator.
 //!
-//! One test, because the allocator counts for the whole process.
+//! There is only one test, because the allocator counts for the whole process.
 
 #![allow(clippy::unwrap_used, reason = "a test ends where its ground gives way")]
 
@@ -21,10 +21,10 @@ static ALLOCATOR: CountingAllocator = CountingAllocator;
 
 const NOW_MS: i64 = 1_700_000_000_000;
 const MINUTE_MS: i64 = 60_000;
-/// Smaller peaks are dominated by what a query holds whatever it asks.
+/// Minimum peak; smaller ones are dominated by fixed costs.
 const PEAK_MIN: u64 = 16 << 20;
 
-/// A source whose histograms are made as they are read, as those of a store are.
+/// A source that decodes histograms on each read, like the store.
 struct Decoding(MemorySource);
 
 impl Source for Decoding {
@@ -114,8 +114,8 @@ impl Cursor for DecodingCursor<'_> {
     }
 }
 
-/// A sample a minute for half an hour: 2,000 floats `m{i, side}` and as many `n{i, side}` and
-/// `bucket{i, le}`, 16 floats `few{i}`, and `h{i}`: 400 native histograms of 160 buckets.
+/// Returns a sample per minute for half an hour: 2,000 floats `m{i, side}` and as many `n{i, side}`
+/// and `bucket{i, le}`, 16 floats `few{i}`, and `h{i}`: 400 native histograms of 160 buckets.
 fn source() -> Arc<dyn Source> {
     let mut source = MemorySource::new();
     let histogram = Arc::new(Histogram {
@@ -152,7 +152,7 @@ fn source() -> Arc<dyn Source> {
 #[derive(Clone, Copy)]
 enum Asked {
     Instant,
-    /// Number of steps, a second each.
+    /// This number of steps of a second.
     Range(i64),
 }
 
@@ -161,7 +161,7 @@ fn ask(
     source: &Arc<dyn Source>,
     memory_bytes_max: u64,
 ) -> (Result<QueryOutput, QueryError>, u64) {
-    // The peaks of two threads add up by chance.
+    // With several threads, the sum of their peaks is random.
     let engine = Engine::new(EngineOptions { threads: 1, ..EngineOptions::default() });
     let limits = BudgetLimits { memory_bytes_max, ..BudgetLimits::default() };
     let options = QueryOptions { limits, ..QueryOptions::default() };
@@ -176,7 +176,7 @@ fn ask(
     (output, memory.peak_of_work() as u64)
 }
 
-/// Returns whether one figure is within a tenth of another.
+/// Returns whether two figures differ by at most a tenth.
 fn agree(charged: u64, held: u64) -> bool {
     charged.abs_diff(held) * 10 <= held
 }

@@ -1,4 +1,4 @@
-//! Random queries of every kind over the samples.
+//! Random queries of every kind.
 
 use engine::catalog::{
     DateFunction, Function, FunctionId, MathFunction, RangeModes, RollupFunction, SortFunction, all,
@@ -8,7 +8,7 @@ use engine::parse::ast::ValueType;
 use crate::generate::operand_rules::METRICS;
 use crate::generate::{Operands, Query, Random};
 
-/// Metrics that are histograms, or floats and histograms by turns, and some floats to go with them.
+/// Metrics with histograms, or floats and histograms alternately, and some floats to combine.
 const NATIVE_METRICS: [&str; 14] = [
     "steady_seconds",
     "steady_seconds",
@@ -59,7 +59,7 @@ const COMPARISONS: [&str; 6] = ["==", "!=", "<", "<=", ">", ">="];
 const SETS: [&str; 3] = ["and", "or", "unless"];
 const SIMPLE_AGGREGATES: [&str; 8] =
     ["sum", "avg", "min", "max", "count", "group", "stddev", "stdvar"];
-/// Returns whether calls need arguments of a kind, which [`Generator::special`] writes.
+/// Returns whether calls need special arguments, which [`Generator::special`] writes.
 fn is_special(function: &Function) -> bool {
     use RollupFunction::{Absent, DoubleExponentialSmoothing};
     match function.id {
@@ -87,7 +87,7 @@ fn is_special(function: &Function) -> bool {
     }
 }
 
-/// Returns whether a function makes the error of a huge number's last digits a large one.
+/// Returns whether a function magnifies the rounding error of a large number.
 fn is_magnifying(function: &Function) -> bool {
     match function.id {
         FunctionId::Math(function) => {
@@ -99,18 +99,18 @@ fn is_magnifying(function: &Function) -> bool {
     }
 }
 
-/// Writes queries kind by kind: every function, aggregation, operator and modifier, each on
-/// operands that fit it.
+/// Generates queries by kind: every function, aggregation, operator and modifier with suitable
+/// operands.
 #[derive(Debug)]
 pub struct Generator {
     pub(super) random: Random,
-    /// Extended range selectors, fill modifiers, duration expressions, and functions.
+    /// Enables extended range selectors, fill modifiers, duration expressions and functions.
     is_experimental: bool,
     operands: Operands,
 }
 
 impl Generator {
-    /// A generator whose queries a seed decides.
+    /// Returns a generator for a seed.
     pub fn new(seed: u64, is_experimental: bool, operands: Operands) -> Generator {
         Generator { random: Random::new(seed), is_experimental, operands }
     }
@@ -120,7 +120,7 @@ impl Generator {
         &mut self.random
     }
 
-    /// The next query.
+    /// Generates the next query.
     pub fn query(&mut self) -> Query {
         let mut is_ordered = false;
         let text = match self.random.below(24) {
@@ -190,7 +190,7 @@ impl Generator {
                 let operator = self.pick(&ARITHMETIC);
                 let (vector, scalar) = (self.vector(depth), self.scalar(depth));
                 match operator {
-                    // What is left of huge numbers is but the error of their last digits.
+                    // The remainder of a large number is only its rounding error.
                     "%" => format!("(clamp({vector}, -1e6, 1e6) % {scalar})"),
                     _ => self.with_scalar(operator, &vector, &scalar),
                 }
@@ -231,13 +231,13 @@ impl Generator {
         while self.random.one_in(3) {
             let matcher = self.pick(&MATCHERS);
             let label = matcher.split(['=', '!']).next().unwrap_or_default();
-            // Prometheus' storage reorders the matchers, and absent() looks at their order
-            // where several name one label.
+            // Prometheus' storage reorders the matchers, and `absent` depends on their order
+            // if several are for one label.
             if !matchers.iter().any(|known| known.starts_with(label)) {
                 matchers.push(matcher.to_owned());
             }
         }
-        // Only the values of one metric all differ.
+        // Only the values of one metric are all distinct.
         if metric != "unique" && self.random.one_in(12) {
             let names: &[&'static str] = match self.operands {
                 Operands::Floats => {
@@ -308,7 +308,7 @@ impl Generator {
         format!("{selector}[{duration}]{}", self.modifiers())
     }
 
-    /// A call from the table of functions, with arguments by their types.
+    /// Generates a call of a function in the catalog, with arguments of its types.
     fn call(&mut self, depth: u32) -> String {
         let functions: Vec<&'static Function> = all()
             .iter()
@@ -339,7 +339,7 @@ impl Generator {
                     format!("clamp({}, -700, 700)", self.vector(depth))
                 }
                 ValueType::Vector => self.vector(depth),
-                // Prometheus 3.14.0 finds nothing where such a call's subquery is pinned.
+                // Prometheus 3.14.0 returns nothing for such a call with a pinned subquery.
                 ValueType::Matrix if function.args.len() > 1 => self.range(0),
                 ValueType::Matrix => self.range(depth),
                 ValueType::String => self.string(),
@@ -373,8 +373,8 @@ impl Generator {
             }
             1 => {
                 let label = self.pick(&["value", "job", "n"]);
-                // Rounded, since the last digit of a sine is not guaranteed; to what no
-                // value lies between by chance.
+                // Rounded, because the last digit of a sine is not defined. No random value is
+                // halfway between two multiples of 0.7.
                 let vector = self.vector(depth);
                 format!(
                     "count_values{grouping} (\"{label}\", round(clamp({vector}, -1e6, 1e6), 0.7))"
@@ -385,8 +385,8 @@ impl Generator {
                 let operator = self.pick(&SIMPLE_AGGREGATES);
                 let vector = self.vector(depth);
                 if operator.starts_with("std") {
-                    // Of small differences between large numbers only the order of the
-                    // series decides the digits, and Prometheus leaves it to chance.
+                    // For small differences of large numbers, the digits depend on the order of the
+                    // series, which is random in Prometheus.
                     return format!("{operator}{grouping} (clamp({vector}, -1e6, 1e6))");
                 }
                 format!("{operator}{grouping} ({vector})")
@@ -394,7 +394,7 @@ impl Generator {
         }
     }
 
-    /// An aggregation that chooses series, over values that all differ.
+    /// Generates an aggregation that selects series, over distinct values.
     fn ranked(&mut self, grouping: &str) -> String {
         let operator = match self.random.below(6) {
             0 if self.is_experimental => "limitk",
@@ -406,7 +406,7 @@ impl Generator {
             "limit_ratio" => self.pick(&["0.5", "-0.5", "0.1", "1", "-1", "0", "2", "NaN"]),
             _ => self.pick(&["1", "2", "3", "0", "-1", "2.7", "100", "NaN", "scalar(lonely)"]),
         };
-        // Which series come first is left to chance in Prometheus after an operator.
+        // After an operator, the order of series in Prometheus is random.
         let operand = match operator {
             "limitk" => self.plain_selector("unique"),
             _ => self.distinct(),
@@ -461,7 +461,7 @@ impl Generator {
         } else {
             String::new()
         };
-        // Sides of which many meet are rare by chance: half of the time they are built to fit.
+        // Random sides rarely have many-to-one matches: half of the time they are built to match.
         if self.random.one_in(2) {
             let sides: &[&(&str, &str, &str)] = match self.operands {
                 Operands::Floats => &[

@@ -1,9 +1,9 @@
 //! Random queries from the rules of a grammar.
 //!
-//! A rule has a name and alternatives; `<name>` in an alternative stands for a rule. While the
-//! depth lasts any alternative is taken, after that only one that comes to its end soonest.
-//! What Prometheus leaves to chance is kept out: which of equal values is ranked first, and the
-//! last digits of sums, which some functions magnify.
+//! A rule has a name and alternatives; `<name>` in an alternative refers to a rule. Up to the
+//! maximum depth, any alternative is chosen, then only the shallowest.
+//! Excludes results that are random in Prometheus: the rank of equal values, and the last digits
+//! of sums that some functions magnify.
 
 use std::collections::HashMap;
 
@@ -23,13 +23,13 @@ const PIECES: [&str; 24] = [
 #[derive(Debug)]
 pub struct Grammar {
     random: Random,
-    /// Alternatives by rule, each with how deep it must at least go.
+    /// Alternatives by rule, each with its minimum depth.
     rules: HashMap<&'static str, Vec<(&'static str, u32)>>,
     depth_min: u32,
 }
 
 impl Grammar {
-    /// A generator whose queries a seed decides.
+    /// Returns a generator for a seed.
     pub fn new(seed: u64, operands: Operands) -> Grammar {
         let listed = |rules: &[(&'static str, &[&'static str])]| -> Vec<_> {
             rules.iter().map(|(name, alternatives)| (*name, alternatives.to_vec())).collect()
@@ -60,7 +60,7 @@ impl Grammar {
             alternatives.iter().filter_map(with_height).collect()
         };
         let rules = all.iter().map(|(name, alternatives)| (*name, rule(alternatives))).collect();
-        // Of what goes deep into histograms, little comes to light.
+        // Deep expressions on histograms rarely have results.
         let depth_min = if operands == Operands::Histograms { 2 } else { 4 };
         Grammar { random: Random::new(seed), rules, depth_min }
     }
@@ -70,7 +70,7 @@ impl Grammar {
         &mut self.random
     }
 
-    /// The next query.
+    /// Generates the next query.
     pub fn query(&mut self) -> Query {
         let (start, is_ordered) = match self.random.below(32) {
             0 | 1 => ("ordered", true),
@@ -89,7 +89,7 @@ impl Grammar {
         Query { text, is_ordered }
     }
 
-    /// The text with a piece of it cut out, doubled or put elsewhere.
+    /// Returns the text with a piece removed, repeated or moved.
     fn mutated(&mut self, text: &str) -> String {
         let mut chars: Vec<char> = text.chars().collect();
         let at = self.random.below(chars.len() as u64 + 1) as usize;
@@ -126,7 +126,7 @@ impl Grammar {
     }
 }
 
-/// The text before the first rule's name in an alternative, the name, and the text after it.
+/// Splits an alternative at its first rule name: text before, name, text after.
 fn next_name(text: &'static str) -> Option<(&'static str, &'static str, &'static str)> {
     let mut from = 0;
     loop {

@@ -1,7 +1,7 @@
-//! Random queries, and the samples that they run on.
+//! Random queries, and the samples that they select.
 //!
-//! Two generators: [`Generator`] goes through the language kind by kind, on operands that fit;
-//! [`Grammar`] expands the rules of a grammar, deeper, and combines unusual parts.
+//! Two generators: [`Generator`] covers the language by kind, with suitable operands; [`Grammar`]
+//! expands the rules of a grammar to deeper and unusual combinations.
 
 mod function_rules;
 mod generator;
@@ -21,20 +21,20 @@ pub use parts::{Category, parts};
 pub use random::Random;
 pub use samples::{SPAN_MS, START_MS, samples};
 
-/// Operands of queries.
+/// Data that queries select.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Operands {
-    /// Floats alone.
+    /// Only floats.
     Floats,
-    /// Native histograms for the most part, and what is there for them.
+    /// Mostly native histograms, and the functions for them.
     Histograms,
 }
 
 /// A query.
 #[derive(Debug)]
 pub struct Query {
-    /// Its text.
+    /// Query text.
     pub text: String,
-    /// True if an instant query promises an order.
+    /// Whether the order of an instant query's result is defined.
     pub is_ordered: bool,
 }

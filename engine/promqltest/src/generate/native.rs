@@ -1,5 +1,5 @@
-//! Native histograms to query: counters and gauges of every schema and with custom bounds, with
-//! resets, layouts and zero buckets that change, NaN observations, and floats in between.
+//! Native histograms for queries: counters and gauges of every schema and with custom bounds, with
+//! resets, changes of layout and zero bucket, NaN observations, and floats in between.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use model::{Histogram, Labels, ResetHint, Span, stale_nan};
 use crate::generate::Random;
 use crate::generate::samples::{Shape, random_shape, steady, walk, with};
 
-/// Custom bounds: some in common, one of them the same but for more of them.
+/// Custom bounds, some in common; the third extends the first.
 const BOUNDS: [&[f64]; 4] = [
     &[1.0, 2.0, 5.0, 10.0],
     &[0.5, 2.0, 5.0],
@@ -22,26 +22,26 @@ const BOUNDS: [&[f64]; 4] = [
     &[-3.0, 0.0, 7.5],
 ];
 
-/// Observed values, and rates of changes.
+/// Kind of observations, and frequency of changes.
 #[derive(Debug, Clone, Copy)]
 struct Habit {
     is_gauge: bool,
-    /// Counts are no integers.
+    /// Whether counts are fractional.
     is_fractional: bool,
     has_negative: bool,
-    /// All buckets are there from the first sample on, some empty, and samples may repeat. Empty
-    /// buckets matter to `changes`, to `resets` of gauges and to quantiles where NaN was observed,
-    /// and in Prometheus all samples of a chunk have the buckets of each.
+    /// Whether all buckets exist from the first sample on, some empty, and samples may repeat.
+    /// Empty buckets affect `changes`, `resets` of gauges and quantiles with NaN observations. In
+    /// Prometheus, all samples of a chunk have the same buckets.
     is_settled: bool,
-    /// Samples between observations of a NaN or an infinity.
+    /// One in how many samples observes a NaN or an infinity.
     odd_one_in: u64,
-    /// Samples between counter resets, with another layout.
+    /// One in how many samples resets the counter, with another layout.
     reset_one_in: u64,
-    /// Samples between changes of the resolution or the zero bucket.
+    /// One in how many samples halves the resolution or widens the zero bucket.
     merged_one_in: u64,
-    /// Samples between changes of the kind of buckets.
+    /// One in how many samples changes the kind of buckets.
     kind_one_in: u64,
-    /// Samples between changes from histograms to floats and back.
+    /// One in how many samples switches between floats and histograms.
     float_one_in: u64,
 }
 
@@ -57,9 +57,9 @@ const CALM: Habit = Habit {
     float_one_in: u64::MAX,
 };
 
-/// Adds every series of histograms.
+/// Adds all series of histograms.
 pub(super) fn add_histograms(source: &mut MemorySource, seed: u64) {
-    // Numbers of their own, so that floats do not depend on histograms.
+    // Separate random numbers, so that floats do not depend on histograms.
     let mut random = Random::new(seed ^ 0x4157_0000);
     let counter = Habit { is_settled: false, reset_one_in: 50, merged_one_in: 60, ..CALM };
     for job in ["a", "b"] {
@@ -93,7 +93,7 @@ pub(super) fn add_histograms(source: &mut MemorySource, seed: u64) {
         let labels = with(&own, "odd_seconds", &[]);
         let shape = random_shape(&mut random);
         add_series(source, &mut random, &labels, &shape, odd, Kind::Any);
-        // Next to the classic one of the same name.
+        // In addition to the classic histogram of the same name.
         let labels = with(&own, "latency", &[]);
         add_series(source, &mut random, &labels, &steady(), CALM, Kind::Exponential(0));
     }
@@ -114,12 +114,12 @@ pub(super) fn add_histograms(source: &mut MemorySource, seed: u64) {
     add_series(source, &mut random, &labels, &steady(), counter, Kind::Exponential(1));
 }
 
-/// Buckets of a series.
+/// Kind of buckets of a series.
 #[derive(Debug, Clone, Copy)]
 enum Kind {
     Exponential(i8),
     AnyCustom,
-    /// Any exponential schema, seldom custom bounds.
+    /// Any exponential schema, rarely custom bounds.
     Any,
 }
 
@@ -137,7 +137,7 @@ fn add_series(
     walk(random, shape, |random, time_ms, number| {
         is_float ^= random.one_in(habit.float_one_in);
         let is_stale = number.is_none();
-        // A histogram is ended by one: of floats that do it, Prometheus 3.14.0 loses some.
+        // A histogram becomes stale by a histogram: Prometheus 3.14.0 loses some float markers.
         let writes_float = if is_stale { previous.is_none() } else { is_float };
         if writes_float {
             let value = if is_stale { stale_nan() } else { random.below(80) as f64 / 4.0 };
@@ -156,22 +156,22 @@ fn add_series(
     });
 }
 
-/// A histogram while it is observed.
+/// A histogram that accumulates observations.
 struct Counter {
     schema: i8,
     bounds: Arc<[f64]>,
     threshold: f64,
-    /// The middle of what is observed, as an index.
+    /// Bucket index at the center of the observations.
     center: i32,
     zero: f64,
     positive: BTreeMap<i32, f64>,
     negative: BTreeMap<i32, f64>,
-    /// Observations without a bucket.
+    /// Observations that are in no bucket.
     without: f64,
     sum: f64,
     has_negative: bool,
-    /// Maximum of adjacent empty buckets that are written. All of them or none:
-    /// then two histograms that count the same have the same spans in whatever chunk they are.
+    /// Maximum gap that is filled with empty buckets. All gaps or none are filled, so that equal
+    /// histograms have equal spans in any chunk.
     gap_max: i32,
 }
 
@@ -249,7 +249,7 @@ impl Counter {
         self.histogram(habit.is_gauge)
     }
 
-    /// Counts one observation, or some of the same bucket.
+    /// Counts one observation, or several in the same bucket.
     fn observe(&mut self, random: &mut Random, weight: f64) {
         self.sum +=
             weight * (random.below(64) as f64 / 4.0 - if self.has_negative { 8.0 } else { 0.0 });
@@ -307,7 +307,7 @@ impl Counter {
         }
     }
 
-    /// Covers all buckets.
+    /// Creates all buckets.
     fn settle(&mut self) {
         let indices = match self.is_custom() {
             true => 0..self.bounds.len() as i32 + 1,
@@ -326,9 +326,8 @@ impl Counter {
         }
     }
 
-    /// Populates each side that is in use: which of them have buckets at all says where the zero
-    /// bucket begins and ends, and in a chunk of Prometheus all histograms have the buckets of
-    /// each.
+    /// Populates each side that is in use. The populated sides determine the bounds of the zero
+    /// bucket, and in a chunk of Prometheus all histograms have the same buckets.
     fn populate(&mut self) {
         let is_custom = self.is_custom();
         let mut index = if is_custom { 0 } else { self.center };
@@ -363,7 +362,7 @@ impl Counter {
     }
 }
 
-/// Buckets in spans; gaps up to a width are filled with empty ones.
+/// Converts buckets to spans; gaps up to `gap_max` are filled with empty buckets.
 fn spans(buckets: &BTreeMap<i32, f64>, gap_max: i32) -> (Vec<Span>, Vec<f64>) {
     let (mut spans, mut counts): (Vec<Span>, Vec<f64>) = (Vec::new(), Vec::new());
     let mut next = 0;

@@ -1,11 +1,11 @@
-//! Queries of the generator over native histograms.
+//! Queries for native histograms.
 
 use crate::generate::Generator;
 use crate::generate::generator::{FRACTIONS, NUMBERS};
 use crate::generate::native_rules::NATIVE_ROLLUPS;
 
 impl Generator {
-    /// Queries for histograms.
+    /// Generates an expression specific to histograms.
     pub(super) fn native(&mut self, depth: u32) -> String {
         match self.random.below(12) {
             0 | 1 => {
@@ -33,7 +33,7 @@ impl Generator {
             }
             9 => {
                 let metric = self.metric();
-                // Text has all digits, so it is asked of samples as they are.
+                // Labels contain all digits, so samples are used without computation.
                 format!(
                     "count_values{} (\"job\", {})",
                     self.grouping(),

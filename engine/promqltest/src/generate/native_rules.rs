@@ -1,6 +1,6 @@
-//! The rules of the grammar that are others, or more, where queries run on native histograms.
+//! Rules of the grammar for native histograms, which replace or extend the others.
 
-/// Functions over ranges that make something of histograms.
+/// Range functions that support histograms.
 pub(super) const NATIVE_ROLLUPS: [&str; 14] = [
     "rate",
     "rate",
@@ -18,7 +18,7 @@ pub(super) const NATIVE_ROLLUPS: [&str; 14] = [
     "present_over_time",
 ];
 
-/// Names and alternatives; they replace those of the same name.
+/// Names and alternatives; they replace rules of the same name.
 pub(super) const NATIVE_RULES: &[(&str, &[&str])] = &[
     (
         "vector",

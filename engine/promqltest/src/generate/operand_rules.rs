@@ -1,7 +1,6 @@
-//! The rules of the grammar for what queries read, as they are for floats: selectors, ranges,
-//! numbers and texts.
+//! Rules of the grammar for operands on floats: selectors, ranges, numbers and strings.
 
-/// Plain metrics; what orders or ranks its operand gets `unique`, whose values all differ.
+/// Plain metrics; functions that order or rank use `unique`, whose values are distinct.
 pub(super) const METRICS: [&str; 13] = [
     "requests_total",
     "temperature",

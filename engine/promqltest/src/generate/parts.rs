@@ -8,26 +8,26 @@ use model::Matcher;
 
 use crate::walk::children;
 
-/// The kinds of parts.
+/// Categories of parts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Category {
-    /// Functions by name.
+    /// Functions, by name.
     Function,
-    /// Aggregations by name.
+    /// Aggregations, by name.
     Aggregation,
-    /// Operators as written.
+    /// Operators, as written.
     Operator,
-    /// Modifiers of a selector, a match or a group.
+    /// Modifiers of a selector, a match or a grouping.
     Modifier,
     /// Literals and selectors.
     Operand,
-    /// Queries that are refused before evaluation.
+    /// Queries rejected by the parser.
     Refused,
 }
 
 type Parts = BTreeSet<(Category, &'static str)>;
 
-/// Returns the parts of a query, each once.
+/// Returns the distinct parts of a query.
 pub fn parts(query: &str) -> Parts {
     let mut parts = Parts::new();
     match parse(query, &ParseOptions::ALL) {

@@ -1,16 +1,16 @@
-//! Numbers that look random and are the same in every run.
+//! Reproducible pseudo-random numbers.
 
 /// A generator of SplitMix64.
 #[derive(Debug)]
 pub struct Random(u64);
 
 impl Random {
-    /// The numbers that a seed decides.
+    /// Returns the generator for a seed.
     pub fn new(seed: u64) -> Random {
         Random(seed)
     }
 
-    /// The next number.
+    /// Returns the next number.
     #[allow(clippy::should_implement_trait, reason = "it never ends")]
     pub fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
@@ -20,17 +20,17 @@ impl Random {
         z ^ (z >> 31)
     }
 
-    /// Below a bound.
+    /// Returns a number below the bound.
     pub fn below(&mut self, bound: u64) -> u64 {
         self.next() % bound
     }
 
-    /// Returns true once in `times` calls on average.
+    /// Returns true with a probability of one in `times`.
     pub fn one_in(&mut self, times: u64) -> bool {
         self.below(times) == 0
     }
 
-    /// One of some items.
+    /// Returns one of the items.
     pub fn pick<'a, T: ?Sized>(&mut self, items: &[&'a T]) -> &'a T {
         items[self.below(items.len() as u64) as usize]
     }

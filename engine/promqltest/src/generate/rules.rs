@@ -1,4 +1,4 @@
-//! The rules of the grammar for what is done with operands, as they are for floats.
+//! Rules of the grammar for operations on floats.
 
 /// Names and alternatives.
 pub(super) const RULES: &[(&str, &[&str])] = &[
@@ -103,7 +103,7 @@ pub(super) const RULES: &[(&str, &[&str])] = &[
             "limit_ratio<grouping>(<ratio>, <vector>)",
         ],
     ),
-    // Without `@`, which the release forgets in the parameter of an aggregation over a range.
+    // Without `@`, which Prometheus ignores in the parameter of an aggregation over a range.
     (
         "changing",
         &[

@@ -1,30 +1,30 @@
-//! The data that queries run on: resets, gaps, stale markers, NaN, infinities, irregular
-//! timestamps, and series that begin and end; floats here, native histograms next to them.
+//! Samples for queries: resets, gaps, stale markers, NaN, infinities, irregular timestamps, and
+//! series that begin and end. This file has the floats; native histograms are in `native.rs`.
 
 use model::memory::MemorySource;
 use model::{Labels, stale_nan};
 
 use crate::generate::{Random, native};
 
-/// The first time, in ms: far from the epoch, and on no round step.
+/// First timestamp, in ms: far from the epoch, and not aligned to a step.
 pub const START_MS: i64 = 1_700_000_003_000;
-/// Length of the data.
+/// Duration of the data.
 pub const SPAN_MS: i64 = 7_200_000;
 const SCRAPE_MS: i64 = 15_000;
 
-/// Life of a series, and the spacing of its samples.
+/// Time range and spacing of a series' samples.
 pub(super) struct Shape {
     from_ms: i64,
     to_ms: i64,
     interval_ms: i64,
     jitter_ms: u64,
-    /// Average number of samples between gaps.
+    /// One in how many samples begins a gap.
     gap_one_in: u64,
-    /// A gap begins with a staleness marker.
+    /// Whether a gap begins with a staleness marker.
     is_marked: bool,
 }
 
-/// Every sample, as drawn from a seed.
+/// Returns all samples for a seed.
 pub fn samples(seed: u64) -> MemorySource {
     let mut random = Random::new(seed);
     let mut source = MemorySource::new();
@@ -104,7 +104,7 @@ pub(super) fn random_shape(random: &mut Random) -> Shape {
     shape
 }
 
-/// Adds a series; `value` gets the number of the sample.
+/// Adds a series; `value` is called with the index of the sample.
 fn add(
     source: &mut MemorySource,
     random: &mut Random,
@@ -118,8 +118,8 @@ fn add(
     });
 }
 
-/// Calls `at` for each time of a series, ascending, with the number of the sample; with none
-/// where the series is marked as stale.
+/// Calls `at` for each time of a series, ascending, with the index of the sample, or `None` for a
+/// staleness marker.
 pub(super) fn walk(
     random: &mut Random,
     shape: &Shape,
@@ -155,7 +155,7 @@ fn add_counter(source: &mut MemorySource, random: &mut Random, labels: &Labels) 
     });
 }
 
-/// Numbers with exact sums; with `is_odd`, now and then one that is none or infinite.
+/// Adds a gauge of numbers with exact sums; with `is_odd`, some are NaN or infinite.
 fn add_gauge(source: &mut MemorySource, random: &mut Random, labels: &Labels, is_odd: bool) {
     let shape = random_shape(random);
     add(source, random, labels, &shape, |random, _| match random.below(120) {

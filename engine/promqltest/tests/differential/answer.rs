@@ -1,4 +1,4 @@
-//! One form for the answers of both sides, and how they are compared.
+//! Common form of the results of both sides, and their comparison.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,13 +8,13 @@ use model::{Histogram, Labels};
 use promqltest::almost_equal;
 use serde_json::Value as Json;
 
-/// Tolerance of values, relative to their sum.
+/// Maximum difference of two values, relative to their sum.
 const EPSILON: f64 = 1e-9;
 
-/// Absolute tolerance of values: the rest of numbers that cancel.
+/// Difference that is always allowed: the rounding error of numbers that cancel.
 const DIFFERENCE_MIN: f64 = 1e-13;
 
-/// Number of annotations printed of a kind; of more, the choice is random.
+/// Maximum annotations per kind that are printed; with more, the selection is random.
 const ANNOTATIONS_MAX: usize = 10;
 
 #[derive(Debug)]
@@ -43,7 +43,7 @@ pub enum Cell {
     Histogram(Native),
 }
 
-/// A histogram as the HTTP API shows it.
+/// A histogram in the form of the HTTP API.
 #[derive(Debug, Clone)]
 pub struct Native {
     count: f64,
@@ -51,11 +51,11 @@ pub struct Native {
     buckets: Vec<Bucket>,
 }
 
-/// Inclusive bounds of a bucket, its bounds and its count.
+/// Inclusion of the bounds, lower bound, upper bound and count.
 type Bucket = (u8, f64, f64, f64);
 
 impl Answer {
-    /// From the engine.
+    /// Converts a result of the engine.
     pub fn of_engine(query: &str, answer: Result<QueryOutput, QueryError>) -> Answer {
         let output = match answer {
             Ok(output) => output,
@@ -98,7 +98,7 @@ impl Answer {
         Answer::Value { value, annotations }
     }
 
-    /// From the HTTP API.
+    /// Converts a response of the HTTP API.
     pub fn of_prometheus(answer: &Json) -> Answer {
         if answer["status"] != "success" {
             return Answer::Error(answer["error"].as_str().unwrap_or_default().to_owned());
@@ -144,7 +144,7 @@ impl Answer {
         matches!(self, Answer::Error(_))
     }
 
-    /// Returns whether there is neither an error nor any value.
+    /// Returns whether there is neither an error nor a value.
     pub fn is_empty(&self) -> bool {
         match self {
             Answer::Value { value: Shape::Vector(_, samples), .. } => samples.is_empty(),
@@ -153,7 +153,7 @@ impl Answer {
         }
     }
 
-    /// Returns whether there are histograms in it.
+    /// Returns whether the result contains histograms.
     pub fn has_histograms(&self) -> bool {
         let is_histogram = |cell: &Cell| matches!(cell, Cell::Histogram(_));
         match self {
@@ -177,11 +177,10 @@ impl Answer {
         }
     }
 
-    /// Returns how the engine's answer differs from this one of Prometheus.
+    /// Compares the engine's result with this one of Prometheus; an error describes the difference.
     pub fn check(&self, found: &Answer, is_ordered: bool) -> Result<(), String> {
         match (self, found) {
-            // A panic in Prometheus, as for an extended range without samples: any answer is
-            // better.
+            // A panic in Prometheus, as for an extended range without samples: accept any result.
             (Answer::Error(expected), _) if expected.contains("error: runtime error: ") => Ok(()),
             (Answer::Error(expected), Answer::Error(found)) => {
                 let (expected, found) = (comparable_error(expected), comparable_error(found));
@@ -206,8 +205,8 @@ impl Answer {
     }
 }
 
-/// An error without what the HTTP API puts before it, and without what Prometheus takes from
-/// the order of a hash map.
+/// Removes the prefix of the HTTP API from an error, and parts that depend on the order of a hash
+/// map in Prometheus.
 fn comparable_error(error: &str) -> String {
     let error = error.strip_prefix("invalid parameter \"query\": ").unwrap_or(error);
     let error = match error.split_once(" on the left hand-side of the operation: ") {
@@ -220,10 +219,10 @@ fn comparable_error(error: &str) -> String {
     }
 }
 
-/// A message without what Prometheus and the engine may differ in.
+/// Removes parts of a message in which Prometheus and the engine may differ.
 ///
-/// How many samples an info is about: Prometheus adds the count of all steps before to that of
-/// each step, which doubles it step by step.
+/// The number of samples of an info is such a part: Prometheus adds the count of all previous
+/// steps at each step, which doubles it.
 fn comparable_annotation(line: &str) -> String {
     let mut line = match line.split_once(", over ") {
         Some((head, rest)) => {
@@ -232,19 +231,19 @@ fn comparable_annotation(line: &str) -> String {
         }
         None => line.to_owned(),
     };
-    // Of all pairs of a step only the last one is told, and behind an operator the release goes
-    // through series in the order of a hash map.
+    // Only the last pair of a step is reported, and after an operator Prometheus visits series in
+    // the order of a hash map.
     if let (Some((head, _)), Some(place)) =
         (line.split_once(" for binary operator "), line.rfind(" ("))
         && head.ends_with("incompatible sample types encountered")
     {
         return format!("{head}{}", &line[place..]);
     }
-    // The release gives the place of the first argument, its scripts that of the vector.
+    // The position in Prometheus is that of the first argument, in its scripts that of the vector.
     if line.contains(" has NaN observations") {
         line.truncate(line.rfind(" (").unwrap_or(line.len()));
     }
-    // Powers round differently; a value that a message names is no exacter than an answer's.
+    // Powers round differently, also in messages.
     if let Some((head, rest)) = line.split_once(", got ") {
         let (number, tail) = rest.split_at(rest.find([' ', ',']).unwrap_or(rest.len()));
         if let Ok(number) = number.parse::<f64>() {
@@ -254,8 +253,8 @@ fn comparable_annotation(line: &str) -> String {
     line
 }
 
-/// Returns whether an error is met on the way through the data: with several of them in one query,
-/// it is the order of evaluation that says which.
+/// Returns whether an error depends on data: with several in one query, the order of evaluation
+/// decides which is reported.
 fn is_met_on_the_way(error: &str) -> bool {
     [
         "vector cannot contain metrics with the same labelset",
@@ -365,14 +364,14 @@ fn same_sample(expected: &(i64, Cell), found: &(i64, Cell)) -> Result<(), String
     Err(format!("expected (time, value) {expected:?}, found {found:?}"))
 }
 
-/// Returns whether two numbers are the same but for rounding, where terms of a size were added.
+/// Returns whether two numbers are equal except for rounding, given the size of added terms.
 fn is_close(expected: f64, found: f64, size: f64) -> bool {
     (expected - found).abs() < DIFFERENCE_MIN * size || almost_equal(expected, found, EPSILON)
 }
 
 impl Native {
-    /// Returns whether all is the same but for rounding: bounds to the last bit, and of buckets
-    /// that only one side has no more than what is left of numbers that cancel.
+    /// Returns whether all is equal except for rounding. Bounds must be identical, and buckets of
+    /// only one side at most the rounding error of numbers that cancel.
     fn is_close(&self, found: &Native) -> bool {
         let size = 1f64.max(self.count.abs());
         let (mut left, mut right) =
@@ -391,7 +390,7 @@ impl Native {
                 (Some(expected), Some(found)) => (expected.0, expected.2) == (found.0, found.2),
                 _ => true,
             };
-            // An empty bucket times infinity; which of them are listed is up to the chunk.
+            // An empty bucket times infinity; the listed buckets depend on the chunk.
             let is_product = |bucket: Option<&Bucket>| bucket.is_none_or(|b| b.3.is_nan());
             let are_products = is_product(expected) && is_product(found);
             are_buckets_close &=
@@ -425,7 +424,7 @@ fn by_time(cells: impl Iterator<Item = (i64, Cell)>) -> Vec<(i64, Cell)> {
     cells
 }
 
-/// A text in which what stands for bytes that are not UTF-8 is what JSON has for them.
+/// Replaces the characters that stand for invalid UTF-8 like JSON does.
 fn readable(text: &str) -> String {
     text.replace(|c| ('\u{10ff80}'..='\u{10ffff}').contains(&c), "\u{fffd}")
 }

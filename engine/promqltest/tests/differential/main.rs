@@ -1,7 +1,7 @@
-//! Random queries, asked of the engine and of a real Prometheus that holds the same samples.
+//! Compares random queries in the engine and in a real Prometheus with the same samples.
 //!
-//! `PROMETHEUS_BINARY` names the binary. `DIFFERENTIAL_SEED` and `DIFFERENTIAL_QUERIES` choose
-//! other queries and more of them; each is asked as an instant and as a range query.
+//! `PROMETHEUS_BINARY` names the binary. `DIFFERENTIAL_SEED` and `DIFFERENTIAL_QUERIES` select
+//! other or more queries; each runs as an instant query and as a range query.
 
 #![allow(clippy::unwrap_used, reason = "a test ends where its ground gives way")]
 
@@ -24,10 +24,10 @@ use testkit::percent_encode;
 
 const QUERIES: u64 = 2000;
 const SEED: u64 = 1;
-/// Number of differences that are printed whole.
+/// Maximum differences that are printed in full.
 const PRINTED: usize = 40;
 
-/// Times of a query: a range if there is a step.
+/// Times of a query; a range query if there is a step.
 #[derive(Debug, Clone, Copy)]
 struct Times {
     start_ms: i64,
@@ -35,7 +35,7 @@ struct Times {
     step_ms: Option<i64>,
 }
 
-/// Number of comparisons, and of those with differences.
+/// Number of comparisons and of differences.
 #[derive(Debug, Default, Clone, Copy)]
 struct Counts {
     comparisons: u64,
@@ -52,14 +52,14 @@ impl Counts {
 #[derive(Default)]
 struct Tally {
     all: Counts,
-    /// By what the query is made of.
+    /// By part of the query.
     by_part: BTreeMap<(Category, &'static str), Counts>,
     by_category: BTreeMap<Category, Counts>,
-    /// Answers of Prometheus that are errors, empty, or have warnings or infos.
+    /// Results of Prometheus that are errors, empty, or have annotations.
     errors: Counts,
     empty: Counts,
     annotated: Counts,
-    /// Answers of Prometheus with histograms.
+    /// Results of Prometheus with histograms.
     native: Counts,
     differences: Vec<String>,
 }
@@ -78,7 +78,7 @@ fn random_queries_over_histograms_are_answered_as_prometheus_does() {
     compare(Operands::Histograms);
 }
 
-/// One Prometheus at a time: two that start together may be given the same free port.
+/// Only one Prometheus runs at a time: two that start together may get the same free port.
 static TURN: Mutex<()> = Mutex::new(());
 
 fn compare(operands: Operands) {
@@ -115,7 +115,7 @@ fn compare(operands: Operands) {
     assert!(tally.differences.is_empty(), "seed {seed}: {} differences", tally.differences.len());
 }
 
-/// Both sides hold the same samples, or no answer means anything.
+/// Checks that both sides hold the same samples.
 fn check_samples(
     prometheus: &Prometheus,
     engine: &Engine,
@@ -134,8 +134,8 @@ fn check_samples(
     }
 }
 
-/// A time in or near the data, now and then on a sample; seldom far from it, though near enough
-/// for the distances between times to fit Go's durations, which Prometheus keeps them in.
+/// Returns a time in or near the data, sometimes on a sample, rarely far away. Differences of times
+/// fit Go's durations, which Prometheus uses.
 fn time(random: &mut Random) -> i64 {
     if random.one_in(24) {
         const FAR_MS: [i64; 6] = [0, -1, -1_500, -3_000_000_000_123, 6_000_000_000_000, 999];

@@ -1,4 +1,4 @@
-//! Remote write 1.0 as Prometheus defines it.
+//! Messages of remote write 1.0.
 
 use model::memory::MemorySource;
 use model::{Histogram, HistogramSample, Labels, stale_nan};
@@ -30,7 +30,7 @@ struct Label {
 
 #[derive(Clone, PartialEq, Message)]
 struct Sample {
-    // Optional, so that a negative zero is written too.
+    // Optional, so that negative zero is encoded.
     #[prost(double, optional, tag = "1")]
     value: Option<f64>,
     #[prost(int64, tag = "2")]
@@ -93,10 +93,10 @@ struct Span {
     length: u32,
 }
 
-/// Samples from a time to before another one.
+/// Returns the samples from `from_ms` to before `to_ms`.
 ///
-/// A series whose kind of samples changes comes once for each stretch of a kind, since a receiver
-/// takes floats before histograms.
+/// A series with alternating kinds of samples occurs once per run of one kind, because a receiver
+/// processes floats before histograms.
 pub fn time_series(samples: &MemorySource, from_ms: i64, to_ms: i64) -> WriteRequest {
     let mut timeseries: Vec<TimeSeries> = Vec::new();
     for ((labels, times, values), (_, histograms)) in samples.iter().zip(samples.histograms()) {
@@ -121,8 +121,8 @@ pub fn time_series(samples: &MemorySource, from_ms: i64, to_ms: i64) -> WriteReq
     WriteRequest { timeseries }
 }
 
-/// A staleness marker at the same time for every series, sorted by labels: where nothing else
-/// decides, the release goes through series in the order in which it met them first.
+/// Returns a staleness marker at one time for every series, sorted by labels: by default,
+/// Prometheus visits series in the order in which they were created.
 pub fn markers(samples: &MemorySource, timestamp: i64) -> WriteRequest {
     let timeseries = samples.iter().map(|(labels, _, _)| TimeSeries {
         labels: written_labels(labels),
@@ -137,7 +137,7 @@ fn written_labels(labels: &Labels) -> Vec<Label> {
     labels.iter().map(label).collect()
 }
 
-/// With integers where all counts are, as an instrumented program sends them.
+/// Encodes counts as integers if all are, like an instrumented program.
 fn written_histogram(sample: &HistogramSample) -> WrittenHistogram {
     let histogram: &Histogram = &sample.histogram;
     let spans = |spans: &[model::Span]| -> Vec<Span> {

@@ -1,4 +1,4 @@
-//! A real Prometheus that holds the same samples.
+//! A real Prometheus with the same samples.
 
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -10,11 +10,11 @@ use prost::Message;
 use crate::message::{WriteRequest, markers, time_series};
 use testkit::{Child, TemporaryDirectory, free_port, get, request, temporary_directory};
 
-/// Feature flags of Prometheus for all that the engine understands.
+/// Feature flags for everything that the engine supports.
 const FEATURES: &str = "promql-experimental-functions,promql-delayed-name-removal,\
     promql-duration-expr,promql-extended-range-selectors,promql-binop-fill-modifiers";
 
-/// Time range written at once: far less than the release accepts late.
+/// Time range of one write: far less than Prometheus' limit for late samples.
 const SLICE_MS: i64 = 600_000;
 
 pub struct Prometheus {
@@ -24,7 +24,7 @@ pub struct Prometheus {
 }
 
 impl Prometheus {
-    /// Starts a Prometheus on a free port, and waits until it is ready.
+    /// Starts Prometheus on a free port and waits until it is ready.
     pub fn start(binary: &str) -> Prometheus {
         let directory = temporary_directory("differential");
         let config = directory.path().join("prometheus.yml");
@@ -50,8 +50,8 @@ impl Prometheus {
         panic!("Prometheus is not ready after 30 s");
     }
 
-    /// Writes all samples, in the order of time: late histograms would be cut into chunks of
-    /// their own, with other hints than those that come in order.
+    /// Writes all samples in order of time: out-of-order histograms would get separate chunks with
+    /// different hints.
     pub fn write(&self, samples: &MemorySource) {
         self.write_once(&markers(samples, START_MS - SLICE_MS));
         let mut from_ms = i64::MIN;
@@ -70,7 +70,7 @@ impl Prometheus {
         assert!(status == 204 || status == 200, "{status}: {answer}");
     }
 
-    /// The JSON that an endpoint answers to a form.
+    /// Posts a form to an endpoint and returns the JSON response.
     pub fn ask(&self, path: &str, form: &str) -> serde_json::Value {
         let head = self.head(path, "application/x-www-form-urlencoded", form.len()) + "\r\n";
         let (status, answer) = request(&self.address, &head, form.as_bytes());

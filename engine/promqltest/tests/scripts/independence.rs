@@ -1,8 +1,7 @@
-//! No answer depends on the size of tiles, the number of threads, where the store cuts samples
-//! into chunks, blocks and partitions, or what its caches keep: random queries, answered alike to
-//! the last bit.
+//! Checks with random queries that results are bit-identical regardless of the size of tiles, the
+//! number of threads, the cuts into chunks, blocks and partitions, and the content of caches.
 //!
-//! `INDEPENDENCE_SEED` and `INDEPENDENCE_QUERIES` choose other queries, and more of them.
+//! `INDEPENDENCE_SEED` and `INDEPENDENCE_QUERIES` select other or more queries.
 
 use std::sync::Arc;
 
@@ -19,11 +18,11 @@ use promqltest::generate::{
 const SEED: u64 = 1;
 const QUERIES: u64 = 400;
 
-/// Rows and columns of tiles, and threads.
+/// Rows and columns of tiles, and number of threads.
 const ENGINES: [(usize, usize, usize); 4] = [(1, 1, 2), (3, 7, 4), (512, 64, 2), (5, 130, 1)];
 
-/// Long runs that stay open; short ones that are often sealed; single samples out of order. The
-/// caches of some keep nothing, or little.
+/// Long runs that stay in the head; short ones that are often sealed; single samples out of order.
+/// Some caches are disabled or small.
 const CUTS: [Cut; 5] = [
     Cut { run_max: 1_000, sealed_one_in: u64::MAX, caches: Caches::On },
     Cut { run_max: 100, sealed_one_in: 4, caches: Caches::On },
@@ -47,7 +46,7 @@ fn engine(series: usize, steps: usize, threads: usize) -> Engine {
     })
 }
 
-/// Times of a query: a range if there is more than one step.
+/// Times of a query; a range query if there is more than one step.
 #[derive(Debug, Clone, Copy)]
 struct Times {
     start_ms: i64,
@@ -60,14 +59,14 @@ fn instant(random: &mut Random) -> Times {
     Times { start_ms, step_ms: 1, count: 1 }
 }
 
-/// Up to some more steps than the widest tile has.
+/// Returns a range of at most 151 steps, a few more than the widest tile has.
 fn range(random: &mut Random) -> Times {
     let start_ms = START_MS - 600_000 + random.below(SPAN_MS as u64 / 2) as i64;
     let step_ms = [1_000, 15_000, 17_000, 60_001, 720_000][random.below(5) as usize];
     Times { start_ms, step_ms, count: 2 + random.below(150) as i64 }
 }
 
-/// The answer as text; without its order where none is promised.
+/// Returns the result as text, sorted if no order is defined.
 fn ask(engine: &Engine, source: &Arc<dyn Source>, query: &Query, times: Times) -> String {
     let is_ordered = query.is_ordered || times.count > 1;
     let query = &query.text;
@@ -89,9 +88,9 @@ fn ask(engine: &Engine, source: &Arc<dyn Source>, query: &Query, times: Times) -
     lines.join("\n")
 }
 
-/// The first line in which two answers differ.
+/// Returns the first line in which two results differ.
 fn difference(expected: &str, found: &str) -> Option<String> {
-    // Of a parameter that is bad at several steps, any of its values is named.
+    // If a parameter is invalid at several steps, any of its values may be reported.
     let is_same_error = expected.starts_with("error: ")
         && expected.split(", got").next() == found.split(", got").next();
     if expected == found || is_same_error {
@@ -107,7 +106,7 @@ fn answers_do_not_depend_on_how_samples_and_work_are_cut() {
     let seed = number_from_env("INDEPENDENCE_SEED", SEED);
     let samples = samples(seed);
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
-    // Large scans of a store read ahead in tasks of their own.
+    // Large scans of a store prefetch in separate tasks.
     let _inside = runtime.enter();
     let mut stores = CUTS.map(|cut| Stores::new(seed, cut));
     let mut sources: Vec<Arc<dyn Source>> = Vec::new();

@@ -1,5 +1,5 @@
 //! Runs our own scripts and those of Prometheus, in memory and on the real store: every eval as
-//! it is written and in the variations of Prometheus' own runner.
+//! written and in the variations of Prometheus' own runner.
 
 #![allow(clippy::unwrap_used, reason = "a test ends where its ground gives way")]
 
@@ -18,7 +18,7 @@ use model::memory::MemorySource;
 use promqltest::{EvalReport, Script, run_script};
 use stored::{Caches, Cut, Stores};
 
-/// Folder of Prometheus' scripts next to the workspace, unless `PROMQLTEST_DIR` is set.
+/// Default directory of the scripts of Prometheus, next to the workspace; see `PROMQLTEST_DIR`.
 const SHARED_DIR: &str = "../shared/promqltest";
 
 fn crate_dir() -> &'static Path {
@@ -40,7 +40,7 @@ fn scripts_in(dir: &Path) -> Vec<(String, String)> {
     scripts
 }
 
-/// The scripts of Prometheus; none, and a line that says so, where they are absent.
+/// Returns the scripts of Prometheus; prints a line and returns none if they are absent.
 fn shared_scripts() -> Vec<(String, String)> {
     let dir = std::env::var_os("PROMQLTEST_DIR")
         .map_or_else(|| crate_dir().join("../..").join(SHARED_DIR), PathBuf::from);
@@ -51,23 +51,23 @@ fn shared_scripts() -> Vec<(String, String)> {
     scripts
 }
 
-/// The engine with the settings of Prometheus' own runner.
+/// Returns an engine with the settings of Prometheus' own runner.
 fn engine() -> Engine {
     Engine::new(EngineOptions { use_start_timestamps: true, ..EngineOptions::default() })
 }
 
-/// Storage of the samples of a script.
+/// Storage of a script's samples.
 #[derive(Debug, Clone, Copy)]
 enum Kind {
     Memory,
-    /// The real store; the seed decides how samples are cut into batches, and when it seals.
+    /// The real store; the seed determines the cuts into batches and the times of sealing.
     Store {
         seed: u64,
         caches: Caches,
     },
 }
 
-/// Runs a script on sources of a kind.
+/// Runs a script on sources of one kind.
 async fn run(kind: Kind, script: &Script, engine: &Engine) -> Vec<EvalReport> {
     let mut stores = match kind {
         Kind::Memory => None,

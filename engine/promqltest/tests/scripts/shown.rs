@@ -1,4 +1,4 @@
-//! Answers as text: labels in their order, values by their bits, warnings and infos.
+//! Results as text: labels in order, values as bits, warnings and infos.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use engine::result::SampleValue;
 use engine::{QueryError, QueryOutput, Value};
 use model::{Histogram, Labels, ResetHint};
 
-/// All of an answer: labels in their order, values by their bits, warnings and infos.
+/// Formats a complete result: labels in order, values as bits, warnings and infos.
 pub fn show(query: &str, answer: Result<QueryOutput, QueryError>) -> String {
     let output = match answer {
         Ok(output) => output,
@@ -56,8 +56,8 @@ pub fn show(query: &str, answer: Result<QueryOutput, QueryError>) -> String {
     lines.into_iter().chain(warnings).chain(infos).collect::<Vec<_>>().join("\n")
 }
 
-/// Guaranteed parts of a histogram: all but whether it is known that a counter went on. Where it
-/// is not, a query compares the counts for itself, and finds the same.
+/// Removes the hint that a counter was not reset, which is optional: without it, a query compares
+/// the counts with the same result.
 fn promised(histogram: &Histogram) -> Histogram {
     let reset_hint = match histogram.reset_hint {
         ResetHint::NotReset => ResetHint::Unknown,
@@ -66,7 +66,7 @@ fn promised(histogram: &Histogram) -> Histogram {
     Histogram { reset_hint, ..histogram.clone() }
 }
 
-/// The bits of a number; NaN is NaN.
+/// Returns the bits of a number; all NaN are equal.
 fn bits(value: f64) -> u64 {
     if value.is_nan() { f64::NAN.to_bits() } else { value.to_bits() }
 }

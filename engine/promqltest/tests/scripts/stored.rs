@@ -1,4 +1,4 @@
-//! Samples in a real store: appended in random runs, and sealed at random points.
+//! A real store with the same samples, appended in random runs and sealed at random times.
 
 use std::sync::Arc;
 
@@ -7,14 +7,14 @@ use model::{Batch, Histogram, HistogramSample, Labels, ResetHint, Source};
 use promqltest::generate::Random;
 use storage::{Store, StoreOptions};
 
-/// Cache settings of a store.
+/// Size of a store's caches.
 #[derive(Debug, Clone, Copy)]
 pub enum Caches {
-    /// Nothing.
+    /// Disabled.
     Off,
-    /// So little that most of it has gone before it is asked for again.
+    /// So small that most entries are evicted before they are read again.
     Tight,
-    /// All that is read here.
+    /// Large enough for all reads.
     On,
 }
 
@@ -36,26 +36,25 @@ impl Caches {
     }
 }
 
-/// Division of samples into runs, frequency of sealing, and what is kept of what was
-/// read.
+/// Sizes of appended runs, frequency of sealing, and size of caches.
 #[derive(Debug, Clone, Copy)]
 pub struct Cut {
-    /// Maximum of samples of a series that are appended at once.
+    /// Maximum samples of a series per append.
     pub run_max: u64,
-    /// Average number of appends between seals.
+    /// One in how many appends is followed by sealing everything.
     pub sealed_one_in: u64,
-    /// Cache settings.
+    /// Size of caches.
     pub caches: Caches,
 }
 
 impl Cut {
-    /// Runs of middling length, sealed now and then.
+    /// Returns runs of medium length, sometimes sealed.
     pub fn plain(caches: Caches) -> Cut {
         Cut { run_max: 100, sealed_one_in: 4, caches }
     }
 }
 
-/// Makes stores in memory, one at a time: the one before is closed.
+/// Creates stores in memory, one at a time: the previous one is closed.
 pub struct Stores {
     random: Random,
     cut: Cut,
@@ -67,7 +66,7 @@ impl Stores {
         Stores { random: Random::new(seed), cut, open: None }
     }
 
-    /// A new store with these samples.
+    /// Creates a store with these samples.
     pub async fn store(&mut self, samples: &MemorySource) -> Arc<dyn Source> {
         self.close().await;
         let store = Store::open("memory:///", self.cut.caches.options()).await;
@@ -100,7 +99,7 @@ impl Stores {
         }
     }
 
-    /// A run of a series: any of them, or the first where hints follow from the order.
+    /// Removes a random run of a series, or the first one if hints depend on the order.
     fn take_run(&mut self, series: &mut Vec<Runs>, at: usize) -> Run {
         let runs = &mut series[at];
         let is_ordered = runs.iter().any(|run| !run.histograms.is_empty());
@@ -112,7 +111,7 @@ impl Stores {
         run
     }
 
-    /// The samples of each series cut into runs.
+    /// Cuts the samples of each series into runs.
     fn runs(&mut self, samples: &MemorySource) -> Vec<Runs> {
         let mut all = Vec::new();
         let series = samples.iter().zip(samples.starts()).zip(samples.histograms());
@@ -141,13 +140,13 @@ impl Stores {
     }
 }
 
-/// The runs of one series that have not been appended yet, in the order of time.
+/// Remaining runs of a series in order of time.
 type Runs = Vec<Run>;
 
-/// Some samples of one series.
+/// Consecutive samples of a series.
 struct Run {
     labels: Labels,
-    /// Time, value and start.
+    /// Timestamp, value and start timestamp.
     floats: Vec<(i64, f64, i64)>,
     histograms: Vec<HistogramSample>,
 }
@@ -169,7 +168,8 @@ impl Run {
     }
 }
 
-/// A histogram as its sender offers it, so that the store decides on the hint that is there.
+/// Returns a histogram as a sender may send it: with `Reset` for `Unknown`, so that the store
+/// determines the hint.
 fn offered(sample: &HistogramSample) -> HistogramSample {
     let mut sample = sample.clone();
     if sample.histogram.reset_hint == ResetHint::Unknown {
