@@ -1,17 +1,17 @@
-//! Two vectors whose label sets leave open which series meet: what is present at a step
-//! decides, and a step may be refused. Both sides are materialised.
+//! Join of two vectors whose label sets do not determine the pairs: the series present at a step
+//! do, and a step may be ambiguous, which is an error. Both sides are materialized.
 //!
 //! ```text
-//! for each match group, for each step at which the operation does not rest:
-//!   more than one series of the one side         -> refused
+//! for each match group, for each active step:
+//!   more than one series of the one side         -> error
 //!   for each series of the many side:
-//!     partner = the one side, else its fill, else skip
-//!     a second result of the group that clashes  -> refused
+//!     match = the one side, else its fill, else skip
+//!     a second result of the group that conflicts -> error
 //!     result kept if the operator keeps it
-//!   nothing of the many side met the one side    -> result with the many side's fill
+//!   no series of the many side matched           -> result with the many side's fill
 //! ```
 //!
-//! The first refusal in order of steps is the one that is reported.
+//! The first error in the order of steps is reported.
 
 use hashbrown::HashMap;
 use model::{Checkpoint, Labels};
@@ -29,9 +29,9 @@ use super::join::Operation;
 use super::matching::Groups;
 use super::mixed::{Cell, StepNotes, pair};
 
-/// Evaluates an operation whose steps must be looked at one by one.
+/// Evaluates an operation step by step.
 ///
-/// Errors: an ambiguous step, in Prometheus' words, and the limits of the query.
+/// Errors: an ambiguous step, with Prometheus' message, and the limits of the query.
 /// Source: `VectorBinop` of Prometheus.
 pub(super) fn evaluate(
     ctx: &Context,
@@ -72,7 +72,7 @@ pub(super) fn evaluate(
     }
 }
 
-/// The series of every group, in order.
+/// Returns the series of every group, in order.
 fn members(groups: &[u32], count: usize) -> Vec<Vec<u32>> {
     let mut members = vec![Vec::new(); count];
     for (index, group) in groups.iter().enumerate() {
@@ -81,8 +81,8 @@ fn members(groups: &[u32], count: usize) -> Vec<Vec<u32>> {
     members
 }
 
-/// The steps at which the operation is carried out: both vectors have something, or one has
-/// and something is filled.
+/// Returns the steps at which the operation is evaluated: both vectors have values, or one has and
+/// the other is filled.
 fn active_steps(
     operation: &Operation<'_>,
     many: &Matrix,
@@ -107,7 +107,7 @@ fn active_steps(
     Ok(active)
 }
 
-/// A step that cannot be answered; the least one is reported.
+/// Error of an ambiguous step; the first in order is reported.
 struct Refusal {
     order: RefusalOrder,
     message: String,
@@ -133,7 +133,7 @@ struct Evaluation<'a> {
     operation: &'a Operation<'a>,
     many: &'a Matrix,
     one: &'a Matrix,
-    /// One bit a step: whether it is carried out at all.
+    /// One bit per step: whether it is evaluated.
     active: Vec<u64>,
     results: FoundRows,
     /// Group and step of the latest value of each result.
@@ -143,7 +143,7 @@ struct Evaluation<'a> {
     checkpoint: Checkpoint,
 }
 
-/// Operand of the many side or the one side: a series, or a fill value.
+/// An operand of a side: a series, or a fill value.
 #[derive(Clone, Copy)]
 struct Input<'a> {
     series: Option<u32>,
@@ -195,7 +195,7 @@ impl<'a> Evaluation<'a> {
         Ok(())
     }
 
-    /// The only series of the one side that is present; `None` where there are two.
+    /// Returns the only series of the one side that is present; the outer `None` means two.
     fn single(&mut self, one: &[u32], step: usize) -> Option<Option<Input<'a>>> {
         let mut found: Option<Input<'a>> = None;
         for index in one {
@@ -224,8 +224,8 @@ impl<'a> Evaluation<'a> {
         )
     }
 
-    /// One result of a group at a step; `has_met` says whether it is not the group's first
-    /// there. Gives whether the two have met.
+    /// Computes one result of a group at a step; `has_met` means that it is not the group's first.
+    /// Returns whether the pair counts as matched.
     fn meet(
         &mut self,
         at: GroupStep,
@@ -235,8 +235,8 @@ impl<'a> Evaluation<'a> {
         slots: &mut HashMap<(Option<u32>, Option<u32>), u32, foldhash::fast::RandomState>,
     ) -> Result<bool, QueryError> {
         let GroupStep { group, step } = at;
-        // At an instant Prometheus looks for label sets that several groups give only when
-        // names have been removed.
+        // For an instant query, Prometheus checks for label sets that several groups
+        // produce only after it removes names.
         let is_checked_later = self.ctx.delayed_name_removal && self.many.steps().count == 1;
         let realm = if is_checked_later { group as u32 } else { 0 };
         let binary = self.operation.binary;
@@ -302,7 +302,7 @@ impl<'a> Evaluation<'a> {
         Ok(true)
     }
 
-    /// The result of two series; a filled side has the labels of the match group.
+    /// Returns the result series of two series; a filled side has the labels of the match group.
     fn result(&self, many: Option<u32>, one: Option<u32>) -> SeriesMeta {
         let labels = |matrix: &Matrix, index: Option<u32>| {
             index.map(|index| matrix.series()[index as usize].labels.clone())
@@ -318,7 +318,7 @@ impl<'a> Evaluation<'a> {
         self.operation.result(self.ctx, &many_labels, &one_labels)
     }
 
-    /// Notes a result of a group at a step; says whether it is not the first.
+    /// Records a result of a group at a step; returns whether it is not the first.
     fn met_at(&mut self, slot: u32, at: GroupStep) -> bool {
         let slot = slot as usize;
         if self.latest.len() <= slot {
@@ -327,7 +327,7 @@ impl<'a> Evaluation<'a> {
         self.latest[slot].replace(at) == Some(at)
     }
 
-    /// Returns whether an earlier step is refused already, so that this one no longer matters.
+    /// Returns whether an earlier step already has an error, so that this one is irrelevant.
     fn is_refused_before(&self, step: usize) -> bool {
         self.refusal.as_ref().is_some_and(|refusal| refusal.order.step < step)
     }

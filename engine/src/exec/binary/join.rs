@@ -1,4 +1,4 @@
-//! Two vectors whose label sets leave no doubt which series meet: both sides stream.
+//! Join of two vectors whose label sets determine the pairs of series: both sides stream.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -20,13 +20,13 @@ use super::matching::{Groups, Listed, changes_schema, result_labels};
 use super::mixed::{Cell, PairAnnotation, StepNotes, pair};
 use super::{keep_only, with_bits};
 
-/// Operation on two vectors.
+/// A binary operation on two vectors.
 pub(super) struct Operation<'a> {
-    /// The operator and its `bool`.
+    /// Operator with its `bool`.
     pub(super) binary: &'a Binary,
-    /// Matching of series.
+    /// Vector matching.
     pub(super) matching: &'a Matching,
-    /// The labels of `on` or `ignoring`.
+    /// Labels of `on` or `ignoring`.
     pub(super) listed: Listed<'a>,
     /// Position of the operation.
     pub(super) span: Span,
@@ -38,7 +38,7 @@ impl Operation<'_> {
         self.matching.cardinality == Cardinality::OneToMany
     }
 
-    /// The series that a series of the many side and one of the one side give.
+    /// Returns the result series of a series of the many side and one of the one side.
     pub(super) fn result(&self, ctx: &Context, many: &Labels, one: &Labels) -> SeriesMeta {
         let is_bool = self.binary.is_bool;
         let drops_name = is_bool && !ctx.delayed_name_removal;
@@ -48,10 +48,10 @@ impl Operation<'_> {
     }
 }
 
-/// Bytes of a pair in addition to its labels, including sets that find equal labels.
+/// Bytes of a pair without its labels, including sets that find duplicates.
 const PAIR_BYTES: usize = 2 * (size_of::<SeriesMeta>() + size_of::<(u32, u32, u32)>() + 8);
 
-/// The series that meet, a result each.
+/// Pairs of series, each with its result series.
 pub(super) struct Pairs {
     many: Vec<u32>,
     one: Vec<u32>,
@@ -61,8 +61,8 @@ pub(super) struct Pairs {
 }
 
 impl Pairs {
-    /// Pairs the series of both sides; `None` where a step may turn out to be ambiguous, or
-    /// missing sides are filled.
+    /// Pairs the series of both sides; `None` if a step may be ambiguous, or if missing sides are
+    /// filled.
     ///
     /// Errors: the limits of the query.
     pub(super) fn new(
@@ -109,8 +109,8 @@ impl Pairs {
         Ok(pairs.is_unambiguous(matching, &mut checkpoint)?.then_some(pairs))
     }
 
-    /// Returns whether no two results can clash: one per group where both sides are one, and no
-    /// label set twice.
+    /// Returns whether no two results can conflict: one per group for one-to-one, and no duplicate
+    /// label sets.
     fn is_unambiguous(
         &self,
         matching: &Matching,
@@ -136,9 +136,9 @@ impl Pairs {
     }
 }
 
-/// The operation on pairs that stream.
+/// Streams the operation over the pairs.
 ///
-/// Errors: those of series that meet nothing.
+/// Errors: errors of series without a match.
 pub(super) fn stream(
     ctx: &Context,
     operation: &Operation<'_>,
@@ -166,14 +166,14 @@ pub(super) fn stream(
     if !is_mixed {
         return Ok(Box::new(join));
     }
-    // What is said last at a step is known only when all pairs have been looked at.
+    // The last annotation of a step is known only when all pairs have been read.
     let joined = materialize(ctx, &join)?;
     let notes = join.notes.into_inner().unwrap_or_else(PoisonError::into_inner);
     notes.report(ctx, join.op, join.span);
     Ok(Box::new(joined))
 }
 
-/// The series that are not listed.
+/// Returns the series that are not listed.
 fn others(operator: &dyn VectorOperator, listed: &[u32]) -> Vec<u32> {
     let mut is_listed = vec![false; operator.series().len()];
     listed.iter().for_each(|index| is_listed[*index as usize] = true);
@@ -186,9 +186,9 @@ struct Join {
     is_bool: bool,
     span: Span,
     many_side: Side,
-    /// True if a side may bring histograms.
+    /// Whether a side may contain histograms.
     is_mixed: bool,
-    /// Annotations of the pairs of mixed rows.
+    /// Annotations of pairs of mixed rows.
     notes: Mutex<StepNotes>,
     many: Box<dyn VectorOperator>,
     one: Box<dyn VectorOperator>,
@@ -242,11 +242,11 @@ struct JoinReader<'a> {
     join: &'a Join,
     many: Box<dyn TileReader + 'a>,
     one: Gather<'a>,
-    /// For each row, the row of its partner.
+    /// For each row, the row of its match.
     one_rows: Vec<usize>,
-    /// For each row, which pair it is; only where there may be histograms.
+    /// For each row, its pair; only if there may be histograms.
     pairs: Vec<u32>,
-    /// Of a mixed row, what comes of histograms, by step.
+    /// Results of a mixed row that involve histograms, by step.
     results: Vec<(usize, SampleValue)>,
     first_step: usize,
 }
@@ -275,7 +275,7 @@ impl TileReader for JoinReader<'_> {
 }
 
 impl JoinReader<'_> {
-    /// Does the operation on a row that may have histograms, or whose partner may.
+    /// Applies the operation to a row if it or its match may have histograms.
     fn join_mixed(&mut self, row: usize, tile: &mut Tile, notes: &mut StepNotes) {
         let join = self.join;
         let one_row = self.one_rows[row];
@@ -287,7 +287,8 @@ impl JoinReader<'_> {
             let (Some(many), Some(one)) = (many, Cell::at(other, present, partners, step)) else {
                 continue;
             };
-            // Floats have a loop of their own, below; what cannot be trimmed is noted in order.
+            // Floats are computed below in a separate loop; annotations of trimming are added in
+            // order.
             let are_floats = !many.is_histogram() && !one.is_histogram();
             if are_floats && !join.is_trimming() {
                 continue;
@@ -336,7 +337,7 @@ impl Join {
         !changes_schema(self.op) && !self.op.is_comparison()
     }
 
-    /// Does the operation on a row of the many side and one of the one side.
+    /// Applies the operation to a row of the many side and one of the one side.
     fn apply(&self, values: &mut [f64], presence: &mut [u64], other: &[f64]) {
         if changes_schema(self.op) {
             kernel::arithmetic(self.op, self.many_side, values, other);
@@ -348,7 +349,7 @@ impl Join {
                 }
                 Side::Right => {
                     kernel::comparison(self.op, other, values, holds);
-                    // What passes is the left operand, which here is that of the one side.
+                    // A comparison returns the left operand, which is here that of the one side.
                     values.copy_from_slice(&other[..values.len()]);
                     self.finish_comparison(values, presence, holds);
                 }

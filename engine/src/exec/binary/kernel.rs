@@ -1,9 +1,9 @@
-//! Operators on rows of numbers: the operator is chosen once a row, the loop is plain.
+//! Operators on rows of floats: the operator is chosen once per row, outside the loop.
 
 use crate::exec::functions::atan2;
 use crate::parse::ast::BinaryOp;
 
-/// Side of the operand that a kernel changes.
+/// Side of the operator on which the modified row is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Side {
     /// `row op other`.
@@ -12,10 +12,10 @@ pub enum Side {
     Right,
 }
 
-/// Replaces each value of a row by the result of an arithmetic operator on it and on the
-/// value of another row at the same place.
+/// Replaces each value of a row by the result of an arithmetic operator on it and the value of
+/// another row at the same position.
 ///
-/// Panics: an operator that is not arithmetic.
+/// Panics: the operator is not arithmetic.
 pub fn arithmetic(op: BinaryOp, side: Side, row: &mut [f64], other: &[f64]) {
     match op {
         BinaryOp::Add => zip(side, row, other, |a, b| a + b),
@@ -37,9 +37,9 @@ fn zip(side: Side, row: &mut [f64], other: &[f64], apply: impl Fn(f64, f64) -> f
     }
 }
 
-/// Compares two rows; gives one bit a value, 64 a word, lowest first.
+/// Compares two rows; writes one bit per value, 64 per word, lowest first.
 ///
-/// Panics: an operator that does not compare, or too few words.
+/// Panics: the operator is not a comparison, or there are too few words.
 pub fn comparison(op: BinaryOp, lhs: &[f64], rhs: &[f64], holds: &mut [u64]) {
     match op {
         BinaryOp::Eq => compare(lhs, rhs, holds, |a, b| a == b),
@@ -64,7 +64,7 @@ fn compare(lhs: &[f64], rhs: &[f64], holds: &mut [u64], test: impl Fn(f64, f64) 
     }
 }
 
-/// Writes 1 for every set bit and 0 for every other.
+/// Writes 1 for every set bit and 0 for every other bit.
 pub fn bits_to_values(holds: &[u64], values: &mut [f64]) {
     for (values, word) in values.chunks_mut(64).zip(holds) {
         for (bit, value) in values.iter_mut().enumerate() {
@@ -73,8 +73,8 @@ pub fn bits_to_values(holds: &[u64], values: &mut [f64]) {
     }
 }
 
-/// One operator on two numbers: its result and whether the pair passes. An arithmetic
-/// operator always passes, a comparison gives its left operand.
+/// Applies one operator to two numbers; returns the result and whether the pair is kept. An
+/// arithmetic operator keeps every pair; a comparison returns its left operand.
 ///
 /// Panics: a set or trimming operator.
 pub fn pair(op: BinaryOp, lhs: f64, rhs: f64) -> (f64, bool) {
@@ -132,7 +132,7 @@ mod tests {
         prop::collection::vec((number(), number()), 0..200)
     }
 
-    /// The operators as Go defines them, one pair at a time.
+    /// Computes operators as Go defines them, one pair at a time.
     fn naive(op: BinaryOp, a: f64, b: f64) -> f64 {
         match op {
             BinaryOp::Add => a + b,

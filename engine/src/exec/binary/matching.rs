@@ -1,4 +1,4 @@
-//! Vector matching: match groups, and the labels of results.
+//! Matching of the series of two vectors: match groups, and the labels of results.
 
 use hashbrown::HashMap;
 use model::labels::{METRIC_NAME, push_packed};
@@ -8,12 +8,12 @@ use crate::error::QueryError;
 use crate::exec::operator::{Context, SeriesMeta, is_schema_label};
 use crate::parse::ast::{BinaryOp, Cardinality, Matching};
 
-/// Bytes of a series: its group, and its index in a list of the group.
+/// Bytes of a series: its group, and its position in a list of the group.
 const SERIES_BYTES: usize = 4 * size_of::<u32>();
-/// Bytes of a group in addition to its labels: its entries in tables that may be half full.
+/// Bytes of a group without its labels: its entries in tables that may be half full.
 const GROUP_BYTES: usize = 2 * size_of::<(Vec<u8>, u32)>() + 2 * size_of::<Vec<u32>>() + 8;
 
-/// The labels of `on` or `ignoring`, to be looked up.
+/// Labels of `on` or `ignoring` for lookup.
 pub(super) struct Listed<'a> {
     /// Sorted.
     names: Vec<&'a str>,
@@ -21,7 +21,7 @@ pub(super) struct Listed<'a> {
 }
 
 impl<'a> Listed<'a> {
-    /// The labels that a matching lists.
+    /// Returns the labels of a matching.
     pub(super) fn new(matching: &'a Matching) -> Listed<'a> {
         let mut names: Vec<&str> = matching.labels.iter().map(String::as_str).collect();
         names.sort_unstable();
@@ -39,26 +39,26 @@ impl<'a> Listed<'a> {
         if self.is_on { is_listed } else { !is_listed && name != METRIC_NAME }
     }
 
-    /// The labels of the match group that a series belongs to.
+    /// Returns the labels of a series' match group.
     pub(super) fn group_labels(&self, labels: &Labels) -> Labels {
         labels.filtered(|name| self.is_matched(name))
     }
 }
 
-/// The match group of every series of two vectors.
+/// Match groups of the series of two vectors.
 pub(super) struct Groups {
     /// Number of groups.
     pub(super) count: usize,
-    /// The group of each series of the left side.
+    /// Group of each series of the left side.
     pub(super) lhs: Vec<u32>,
-    /// The group of each series of the right side.
+    /// Group of each series of the right side.
     pub(super) rhs: Vec<u32>,
     _reservation: Reservation,
 }
 
 impl Groups {
-    /// Sorts the series of both sides into match groups, numbered in the order of their
-    /// first appearance, left side first.
+    /// Groups the series of both sides. Groups are numbered in the order of their first occurrence,
+    /// left side first.
     ///
     /// Errors: the limits of the query.
     pub(super) fn new(
@@ -94,15 +94,14 @@ impl Groups {
     }
 }
 
-/// Returns whether an operator gives something else than its operand, so that the metric's name
-/// no longer fits.
+/// Returns whether the metric name does not describe the operator's result.
 pub(super) fn changes_schema(op: BinaryOp) -> bool {
     use BinaryOp::{Add, Atan2, Div, Mod, Mul, Pow, Sub};
     matches!(op, Add | Sub | Mul | Div | Mod | Pow | Atan2)
 }
 
-/// The labels of the result for a series of the many side and one of the one side
-/// (left and right where both are one).
+/// Returns the result labels for a series of the many side and one of the one side (for
+/// one-to-one: left and right).
 ///
 /// Source: `resultMetric` of Prometheus.
 pub(super) fn result_labels(

@@ -1,12 +1,12 @@
-//! Operators of which an operand is a native histogram.
+//! Operators with native histograms as operands.
 //!
 //! ```text
 //! histogram + histogram, histogram - histogram    histogram
-//! histogram == histogram, histogram != histogram  the left one, if it passes
+//! histogram == histogram, histogram != histogram  the left one, if the comparison holds
 //! histogram * float, float * histogram            histogram
 //! histogram / float                               histogram
 //! histogram </ float, histogram >/ float          histogram
-//! all else                                        nothing, and a note
+//! all else                                        no result, an annotation
 //! ```
 //!
 //! Source: `vectorElemBinop` of Prometheus.
@@ -32,7 +32,7 @@ pub(super) enum Cell<'a> {
 }
 
 impl<'a> Cell<'a> {
-    /// Returns the value of a row at a step; the histograms may be empty.
+    /// Returns the value of a row at a step; `histograms` may be empty.
     #[inline]
     pub(super) fn at(
         values: &[f64],
@@ -55,21 +55,21 @@ impl<'a> Cell<'a> {
     }
 }
 
-/// Annotation of an operator about two operands.
+/// Annotation of an operator on two operands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum PairAnnotation {
-    /// It does not act on such a pair; the kinds of both.
+    /// The operator does not support this pair; the types of both.
     Types(&'static str, &'static str),
-    /// One has custom buckets, the other exponential ones.
+    /// One has custom buckets, the other exponential buckets.
     Layouts,
     /// One was reset, the other was not.
     Resets,
-    /// The result has the custom bounds that both had.
+    /// Custom bounds differ; the result has the common ones.
     Bounds,
 }
 
 impl PairAnnotation {
-    /// Adds the note to those of the query.
+    /// Adds the annotation to those of the query.
     pub(super) fn report(self, ctx: &Context, op: BinaryOp, span: Span) {
         let operation = if op == BinaryOp::Add { "addition" } else { "subtraction" };
         let op = op.as_str();
@@ -96,13 +96,13 @@ impl PairAnnotation {
     }
 }
 
-/// Result for two operands.
+/// Result of an operator on two operands.
 pub(super) struct Paired {
-    /// The result; of a comparison its left operand.
+    /// The value; for a comparison, the left operand.
     pub(super) value: SampleValue,
     /// True if a comparison holds; true for other operators.
     pub(super) holds: bool,
-    /// Annotation about the operands.
+    /// Annotation in addition to the result.
     pub(super) note: Option<PairAnnotation>,
 }
 
@@ -112,10 +112,9 @@ impl Paired {
     }
 }
 
-/// One operator on two operands, neither of them a set.
+/// Applies one operator, except a set operator, to two operands.
 ///
-/// Errors: a note alone, where they give nothing. Conflicting resets are among that, as they are
-/// in Prometheus.
+/// Errors: an annotation if there is no result. As in Prometheus, this includes conflicting resets.
 pub(super) fn pair(op: BinaryOp, lhs: Cell<'_>, rhs: Cell<'_>) -> Result<Paired, PairAnnotation> {
     use BinaryOp::{Add, Eq, Mul, Ne, Sub, TrimLower, TrimUpper};
     match (op, lhs, rhs) {
@@ -142,7 +141,7 @@ pub(super) fn pair(op: BinaryOp, lhs: Cell<'_>, rhs: Cell<'_>) -> Result<Paired,
     }
 }
 
-/// A sum or a difference.
+/// Computes a sum or a difference.
 fn combine(op: BinaryOp, lhs: &Histogram, rhs: &Histogram) -> Result<Paired, PairAnnotation> {
     let mut result = lhs.clone();
     let combined = if op == BinaryOp::Add { result.add(rhs) } else { result.sub(rhs) };
@@ -158,8 +157,8 @@ fn combine(op: BinaryOp, lhs: &Histogram, rhs: &Histogram) -> Result<Paired, Pai
     Ok(Paired { note, ..Paired::of(Arc::new(result)) })
 }
 
-/// A histogram changed by a number; `None` where the operator does not act on the two. `side`
-/// is that of the histogram.
+/// Applies a number to a histogram; `None` if the operator does not support it. `side` is the side
+/// of the histogram.
 fn change(op: BinaryOp, side: Side, histogram: &Histogram, number: f64) -> Option<Arc<Histogram>> {
     Some(match (op, side) {
         (BinaryOp::Mul, _) => scaled(histogram, |h| h.mul(number)),
@@ -183,7 +182,7 @@ fn trimmed(histogram: &Histogram, trim: impl FnOnce(&mut Histogram)) -> Arc<Hist
     Arc::new(changed)
 }
 
-/// Returns the treatment of histograms under an operator with a scalar; `side` is the side
+/// Returns the rule for histograms of a vector under an operator with a scalar; `side` is the side
 /// of the vector.
 pub(super) fn with_scalars(
     ctx: &Context,
@@ -212,7 +211,7 @@ pub(super) fn with_scalars(
     HistogramRule::Answer(Box::new(move |_, _, _, _| note.report(&ctx, op, span)))
 }
 
-/// The unary minus of histograms.
+/// Returns the rule of the unary minus for histograms.
 pub(super) fn negated() -> HistogramRule {
     HistogramRule::Change(Box::new(|_, histograms, _, _| {
         for cell in histograms.iter_mut() {
@@ -221,16 +220,15 @@ pub(super) fn negated() -> HistogramRule {
     }))
 }
 
-/// The notes of some steps. Of all that is said at one step only what is said last counts, as in
-/// Prometheus.
+/// Annotations by step. As in Prometheus, only the last annotation of a step is reported.
 #[derive(Default)]
 pub(super) struct StepNotes {
-    /// The place of the pair and its note, by step.
+    /// Position of the pair and its annotation, by step.
     latest: BTreeMap<usize, ((u8, u32), PairAnnotation)>,
 }
 
 impl StepNotes {
-    /// Takes a note of a pair at a step; places tell which pair comes last.
+    /// Adds the annotation of a pair at a step; the pair with the highest position wins.
     pub(super) fn add(&mut self, step: usize, place: (u8, u32), note: PairAnnotation) {
         let latest = self.latest.entry(step).or_insert((place, note));
         if latest.0 <= place {
@@ -238,14 +236,14 @@ impl StepNotes {
         }
     }
 
-    /// Takes the notes of other pairs.
+    /// Adds the annotations of other pairs.
     pub(super) fn merge(&mut self, others: StepNotes) {
         for (step, (place, note)) in others.latest {
             self.add(step, place, note);
         }
     }
 
-    /// Adds the notes to those of the query.
+    /// Adds the annotations to those of the query.
     pub(super) fn report(self, ctx: &Context, op: BinaryOp, span: Span) {
         let mut said: Vec<PairAnnotation> = Vec::new();
         for (_, note) in self.latest.into_values() {

@@ -1,11 +1,11 @@
 //! Binary operators and the unary minus.
 //!
-//! Scalars meet vectors element by element, in place in the tile ([`kernel`]). Two vectors
-//! are matched once, on their label sets ([`matching`]), not at every step: where the label
-//! sets alone prove that no step can be ambiguous, the operands stream ([`join`]), else both
-//! are materialised and every step is judged by what is present ([`ambiguous`]). Set
-//! operators ask of one side only which match groups are present ([`set`]). Native histograms
-//! go by rules of their own ([`mixed`]), which rows of floats never ask for.
+//! A scalar is applied to a vector elementwise, in place in the tile ([`kernel`]). Two vectors are
+//! matched once by their label sets ([`matching`]), not at every step. If the label sets prove that
+//! no step is ambiguous, the operands stream ([`join`]). Otherwise both are materialized, and
+//! every step is matched by the series present ([`ambiguous`]). Set operators need only the match
+//! groups present on one side ([`set`]). Native histograms have separate rules ([`mixed`]), which
+//! rows of floats never check.
 
 pub mod kernel;
 
@@ -34,8 +34,8 @@ use mixed::{Cell, PairAnnotation, StepNotes};
 
 /// Evaluates a binary operation on two evaluated operands.
 ///
-/// Errors: ambiguous matches, in Prometheus' words; limits of the query; what the operands
-/// give. Some come with the operator, others with its tiles.
+/// Errors: ambiguous matches, with Prometheus' messages; limits of the query; errors of the
+/// operands. Some errors come with the operator, others with its tiles.
 /// Source: `promql/engine.go` of Prometheus.
 pub fn evaluate(
     ctx: &Context,
@@ -90,7 +90,7 @@ pub fn negate(
     }
 }
 
-/// Two scalars: a comparison gives 1 or 0.
+/// Evaluates two scalars; a comparison returns 1 or 0.
 fn scalars(op: BinaryOp, mut lhs: Vec<f64>, rhs: &[f64]) -> Result<Operand, QueryError> {
     if op.is_comparison() {
         let mut holds = vec![0; lhs.len().div_ceil(64)];
@@ -105,7 +105,7 @@ fn scalars(op: BinaryOp, mut lhs: Vec<f64>, rhs: &[f64]) -> Result<Operand, Quer
     Ok(Operand::Scalar(lhs))
 }
 
-/// A vector and a scalar; `side` is the side of the vector.
+/// Evaluates a vector and a scalar; `side` is the side of the vector.
 fn vector_scalar(
     ctx: &Context,
     binary: &Binary,
@@ -156,8 +156,8 @@ fn vector_scalar(
     elementwise(ctx, input, Name::Keep, kernel, rule)
 }
 
-/// Floats cannot be trimmed, nor anything by a histogram: an info, and nothing else, wherever
-/// there is one.
+/// Evaluates trimming of floats or by a histogram, which is not possible: the result is empty, with
+/// an info if there are values.
 fn untrimmed(
     ctx: &Context,
     op: BinaryOp,
@@ -188,7 +188,7 @@ fn untrimmed(
     Ok(Operand::Vector(Box::new(Matrix::new(ctx, Vec::new(), input.steps())?)))
 }
 
-/// Two vectors.
+/// Evaluates two vectors.
 fn vectors(
     ctx: &Context,
     binary: &Binary,
@@ -220,14 +220,14 @@ fn vectors(
     }
 }
 
-/// Takes away the presence of what does not hold.
+/// Clears the presence of values whose bit is not set.
 fn keep_only(presence: &mut [u64], holds: &[u64]) {
     for (index, word) in presence.iter_mut().enumerate() {
         *word &= holds.get(index).copied().unwrap_or(0);
     }
 }
 
-/// Lends words for one bit a step: on the stack for tiles of the usual width.
+/// Calls `body` with zeroed words of one bit per step, on the stack for tiles of the usual width.
 fn with_bits<R>(steps: usize, body: impl FnOnce(&mut [u64]) -> R) -> R {
     let words = steps.div_ceil(64);
     let mut few = [0; 4];

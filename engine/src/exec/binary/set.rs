@@ -1,4 +1,4 @@
-//! `and`, `unless`, `or`: one side passes or not, by which match groups the other has.
+//! `and`, `unless`, `or`: filters of a side by the match groups of the other side.
 
 use std::sync::Mutex;
 
@@ -16,10 +16,10 @@ use crate::tile::{Tile, copy_bits, is_present, mark_histograms};
 
 use super::matching::Groups;
 
-/// Evaluates a set operator. The side that passes streams; of the side that only decides,
-/// one bit a match group and step is kept.
+/// Evaluates a set operator. The filtered side streams; of the other side, only one bit per match
+/// group and step is kept.
 ///
-/// Errors: what the operands give, and the limits of the query.
+/// Errors: errors of the operands, and the limits of the query.
 /// Source: `VectorAnd`, `VectorOr`, `VectorUnless` of Prometheus.
 pub(super) fn evaluate(
     ctx: &Context,
@@ -38,9 +38,9 @@ pub(super) fn evaluate(
     Ok(Box::new(Masked::new(lhs, &groups.lhs, decides, op == BinaryOp::And)))
 }
 
-/// Match groups that are present on one side.
+/// Presence of match groups on one side.
 ///
-/// Shape: bits `[group][step]`, a row of words a group.
+/// Shape: bits `[group][step]`, a row of words per group.
 struct GroupPresence {
     words: usize,
     bits: Vec<u64>,
@@ -48,7 +48,7 @@ struct GroupPresence {
 }
 
 impl GroupPresence {
-    /// Looks at the series of one side whose groups the other side has.
+    /// Reads the series of one side whose groups exist on the other side.
     fn of(
         ctx: &Context,
         count: usize,
@@ -84,8 +84,7 @@ impl GroupPresence {
     }
 }
 
-/// A side of which only the steps pass at which its match group is present on the other, or
-/// is not.
+/// A side that is filtered by step: its match group must be present on the other side, or absent.
 struct Masked {
     input: Box<dyn VectorOperator>,
     groups: Vec<u32>,
@@ -158,7 +157,7 @@ impl TileReader for MaskedReader<'_> {
     }
 }
 
-/// All series of one operator, then all of another.
+/// Returns all series of one operator, then all of another.
 fn union(
     ctx: &Context,
     first: Box<dyn VectorOperator>,

@@ -1,4 +1,4 @@
-//! Matching against a naive twin that goes through the steps one by one.
+//! Matching compared with a naive twin that evaluates step by step.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,10 +11,10 @@ use crate::exec::operator::{SeriesMeta, without_schema};
 use crate::parse::ast::{Cardinality, Expr, ExprKind};
 use crate::tile::{TileShape, is_present, set_present};
 
-/// One series: its labels, whether its name goes, and a value or none a step.
+/// A series: labels, whether its name is dropped, and an optional value per step.
 type Series = (Labels, bool, Vec<Option<f64>>);
 
-/// Answer of a step: labels, whether the name is dropped, value.
+/// Result of a step: value by labels.
 type Step = BTreeMap<Labels, f64>;
 
 fn context(shape: (usize, usize), delayed: bool) -> Context {
@@ -46,7 +46,7 @@ fn binary(op: BinaryOp, is_bool: bool, matching: Matching) -> Binary {
     Binary { op, lhs: operand(), rhs: operand(), is_bool, matching: Some(matching) }
 }
 
-/// Evaluates for real; the answer of each step.
+/// Evaluates with the engine; returns the result of each step.
 fn answer(
     ctx: &Context,
     steps: Steps,
@@ -71,7 +71,7 @@ fn answer(
     Ok(answer)
 }
 
-/// The naive twin, after the description in Prometheus' documentation and its loops.
+/// Naive twin, after Prometheus' documentation and its loops.
 struct Twin<'a> {
     binary: &'a Binary,
     matching: &'a Matching,
@@ -378,6 +378,6 @@ fn memory_of_ambiguous_operands_is_charged_and_given_back() {
     let add = binary(BinaryOp::Add, false, matching);
     let error = answer(&ctx, steps, &add, &series[..1], &series).unwrap_err();
     assert!(error.contains("query.max-memory"), "{error}");
-    // All of it has been given back: the same query fails at the same place again.
+    // All memory was released: the same query fails at the same point again.
     assert_eq!(answer(&ctx, steps, &add, &series[..1], &series).unwrap_err(), error);
 }

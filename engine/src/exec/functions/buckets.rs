@@ -1,18 +1,18 @@
-//! Quantiles and fractions of the cumulative buckets of one classic histogram.
+//! Quantiles and fractions of the cumulative buckets of a classic histogram.
 //!
 //! Source: `promql/quantile.go` of Prometheus.
 
-/// Relative differences below this are taken for the noise of floating-point sums.
+/// Relative differences below this are rounding errors of floating-point sums.
 const NOISE: f64 = 1e-12;
 
-/// A bucket: how many observations are at most as large as its bound.
+/// A bucket with the number of observations up to its bound.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Bucket {
     pub(super) upper_bound: f64,
     pub(super) count: f64,
 }
 
-/// Repair of counts that did not ascend.
+/// Correction of counts that did not ascend.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Repair {
     pub(super) bound_min: f64,
@@ -20,12 +20,11 @@ pub(super) struct Repair {
     pub(super) difference_max: f64,
 }
 
-/// The value below which a share of the observations lies, interpolated within its bucket;
-/// and what had to be mended for it. The buckets are sorted by bound and not empty; they are
-/// merged and mended in place.
+/// Returns the value below which a fraction of the observations lies, interpolated within its
+/// bucket, and the correction of counts. The buckets are sorted by bound and not empty; they are
+/// merged and corrected in place.
 ///
-/// NaN where the last bound is not +Inf, where there are fewer than two buckets, or no
-/// observation.
+/// NaN if the last bound is not +Inf, or if there are fewer than two buckets or no observations.
 pub(super) fn quantile(quantile: f64, buckets: &mut Vec<Bucket>) -> (f64, Option<Repair>) {
     if quantile.is_nan() {
         return (f64::NAN, None);
@@ -47,7 +46,7 @@ pub(super) fn quantile(quantile: f64, buckets: &mut Vec<Bucket>) -> (f64, Option
         return (f64::NAN, repair);
     }
     let rank = quantile * observations;
-    // Not `partition_point(count < rank)`: a NaN count must not pass as reached.
+    // Not `partition_point(count < rank)`: a NaN count must not count as reached.
     let reached = |bucket: &Bucket| bucket.count >= rank;
     let at = buckets[..last].partition_point(|bucket| !reached(bucket));
     let value = if at == last {
@@ -65,8 +64,8 @@ pub(super) fn quantile(quantile: f64, buckets: &mut Vec<Bucket>) -> (f64, Option
     (value, repair)
 }
 
-/// The share of the observations between two values, interpolated within their buckets. The
-/// buckets are sorted by bound and not empty; they are merged in place.
+/// Returns the fraction of the observations between two values, interpolated within their buckets.
+/// The buckets are sorted by bound and not empty; they are merged in place.
 pub(super) fn fraction(lower: f64, upper: f64, buckets: &mut Vec<Bucket>) -> f64 {
     if buckets.last().is_none_or(|bucket| bucket.upper_bound != f64::INFINITY) {
         return f64::NAN;
@@ -87,7 +86,7 @@ pub(super) fn fraction(lower: f64, upper: f64, buckets: &mut Vec<Bucket>) -> f64
     (at_most(rank_of(upper, buckets)) - at_most(rank_of(lower, buckets))) / count
 }
 
-/// Returns the number of observations below a value; `None` above all buckets.
+/// Returns the number of observations below a value, or `None` if it is above all buckets.
 fn rank_of(value: f64, buckets: &[Bucket]) -> Option<f64> {
     let mut rank = 0.0;
     let mut lower_bound = if buckets[0].upper_bound <= 0.0 { f64::NEG_INFINITY } else { 0.0 };
@@ -96,7 +95,7 @@ fn rank_of(value: f64, buckets: &[Bucket]) -> Option<f64> {
             return Some(rank);
         }
         if bucket.upper_bound > value {
-            // A bucket without a lower end has no inside.
+            // A bucket without a lower bound cannot be interpolated.
             if lower_bound == f64::NEG_INFINITY {
                 return Some(bucket.count);
             }
@@ -109,7 +108,7 @@ fn rank_of(value: f64, buckets: &[Bucket]) -> Option<f64> {
     None
 }
 
-/// Adds up the counts of buckets with the same bound.
+/// Merges buckets with the same bound by adding their counts.
 fn merge_equal_bounds(buckets: &mut Vec<Bucket>) {
     buckets.dedup_by(|bucket, kept| {
         let is_same = bucket.upper_bound == kept.upper_bound;
@@ -120,7 +119,7 @@ fn merge_equal_bounds(buckets: &mut Vec<Bucket>) {
     });
 }
 
-/// Makes counts ascend: noise is smoothed in silence, a decrease is filled up.
+/// Makes counts ascend: smooths rounding errors silently, raises and reports other decreases.
 fn make_ascending(buckets: &mut [Bucket]) -> Option<Repair> {
     let mut repair: Option<Repair> = None;
     let mut highest = buckets[0].count;
@@ -151,7 +150,7 @@ fn make_ascending(buckets: &mut [Bucket]) -> Option<Repair> {
     repair
 }
 
-/// Returns whether two counts differ by noise only; NaN equals NaN.
+/// Returns whether two counts differ only by rounding; NaN equals NaN.
 ///
 /// Source: `util/almost` of Prometheus.
 fn is_almost_equal(a: f64, b: f64) -> bool {

@@ -1,4 +1,4 @@
-//! Calls of functions that have no range among their arguments.
+//! Calls of functions without range arguments.
 
 use std::sync::Arc;
 
@@ -25,9 +25,9 @@ use super::info;
 use super::sort::{self, Direction};
 use super::{date, label, math, native_answers, vector_scalar};
 
-/// Refuses a call for its texts alone, before its arguments are evaluated.
+/// Checks the string arguments of a call before its other arguments are evaluated.
 ///
-/// Errors: label names and expressions that cannot be, in Prometheus' words.
+/// Errors: invalid label names and expressions, with Prometheus' messages.
 pub fn check_texts(call: &Call) -> Result<(), QueryError> {
     let FunctionId::Label(function) = call.function.id else { return Ok(()) };
     let text = |arg: &Expr| match &unwrapped(arg).kind {
@@ -40,9 +40,8 @@ pub fn check_texts(call: &Call) -> Result<(), QueryError> {
 
 /// Calls a function on evaluated arguments, none of which is a range.
 ///
-/// Errors: bad arguments, in Prometheus' words; limits of the query; what the arguments
-/// give; a function that is not known here. Some come with the operator, others with its
-/// tiles.
+/// Errors: invalid arguments, with Prometheus' messages; limits of the query; errors of the
+/// arguments; an unknown function. Some errors come with the operator, others with its tiles.
 /// Source: `promql/functions.go` of Prometheus.
 pub fn call(
     ctx: &Context,
@@ -73,7 +72,7 @@ pub fn call(
         FunctionId::MinOf => args.choose(math::go_min),
         FunctionId::Pi => Ok(Operand::Scalar(vec![std::f64::consts::PI; steps.count])),
         FunctionId::Scalar => vector_scalar::scalar(ctx, &*args.vector()?),
-        // Start timestamps: what has been computed has none.
+        // Computed values have no start timestamps.
         FunctionId::StartTimestamp => args.map(ctx, Box::new(|_, _, presence| presence.fill(0))),
         FunctionId::Time => Ok(Operand::Scalar(vector_scalar::time(steps))),
         FunctionId::Timestamp => {
@@ -88,7 +87,7 @@ pub fn call(
     }
 }
 
-/// The evaluated arguments of a call, taken one by one.
+/// Evaluated arguments of a call, taken in order.
 struct Arguments {
     function: &'static Function,
     values: std::vec::IntoIter<Operand>,
@@ -124,12 +123,12 @@ impl Arguments {
         Ok(strings)
     }
 
-    /// The vector argument with every value passed through a kernel, without its histograms.
+    /// Applies a kernel to the values of the vector argument and drops its histograms.
     fn map(self, ctx: &Context, kernel: RowKernel) -> Result<Operand, QueryError> {
         self.map_mixed(ctx, kernel, HistogramRule::Drop)
     }
 
-    /// The vector argument with every value passed through a kernel, and its histograms by a rule.
+    /// Applies a kernel to the values of the vector argument, and a rule to its histograms.
     fn map_mixed(
         mut self,
         ctx: &Context,
@@ -139,7 +138,7 @@ impl Arguments {
         elementwise(ctx, self.vector()?, self.function.names.into(), kernel, rule)
     }
 
-    /// Of two scalar arguments the one that a rule chooses at each step.
+    /// Combines two scalar arguments at each step.
     fn choose(mut self, choose: fn(f64, f64) -> f64) -> Result<Operand, QueryError> {
         let mut values = self.scalar()?;
         let others = self.scalar()?;
@@ -161,7 +160,7 @@ impl Arguments {
     }
 }
 
-/// Bytes of a request and its label value, including the entry of its quantile.
+/// Bytes of a request with its label value and its entry in the set of quantiles.
 const REQUEST_BYTES: usize = 2 * size_of::<Request>() + 64;
 
 /// Returns the position of an argument, without the parentheses around it.
@@ -202,7 +201,7 @@ fn bounded(
     mut args: Arguments,
 ) -> Result<Operand, QueryError> {
     let input = args.vector()?;
-    // Scalars that are arguments are charged for by the plan, those that are made here are not.
+    // The plan charges for scalar arguments; defaults are charged for here.
     let reservation = Reservation::new(&ctx.budget, steps.count as u64 * 8)?;
     let every_step = |value: f64| vec![value; steps.count];
     let kernel = match function {
@@ -296,7 +295,7 @@ fn classic(
     }
 }
 
-/// `histogram_quantiles`: a series a quantile, which a label tells.
+/// `histogram_quantiles`: one series per quantile, distinguished by a label.
 fn quantiles(
     ctx: &Context,
     call: &Call,
@@ -312,7 +311,7 @@ fn quantiles(
         let quantiles = args.scalar()?;
         classic_histogram::check_quantiles(ctx, &quantiles, argument_cause(call, index));
         index += 1;
-        // A series a value: one that changes from step to step makes several.
+        // One series per value: a quantile that changes over time makes several.
         reservation.grow((quantiles.len() * size_of::<f64>()) as u64)?;
         let mut seen: HashSet<u64, foldhash::fast::RandomState> = HashSet::default();
         let shares: Arc<[f64]> = Arc::from(quantiles);

@@ -1,4 +1,4 @@
-//! Calls on small vectors, against naive twins that go step by step.
+//! Calls on small vectors, compared with naive twins that evaluate step by step.
 
 use std::collections::BTreeMap;
 
@@ -54,7 +54,7 @@ fn run(ctx: &Context, steps: Steps, name: &str, args: Vec<Operand>) -> Result<Op
     call(ctx, steps, &shape, args)
 }
 
-/// The answer of each step, by labels as they are printed.
+/// Returns the result of each step, keyed by printed labels.
 fn answer(ctx: &Context, operand: Operand) -> Result<Vec<BTreeMap<String, f64>>, String> {
     let Operand::Vector(operator) = operand else { panic!("a vector was expected") };
     let matrix = materialize(ctx, &*operator).map_err(|error| error.to_string())?;

@@ -1,6 +1,6 @@
-//! `histogram_quantile`, `histogram_quantiles` and `histogram_fraction` of classic
-//! histograms: series that differ in `le` only are the buckets of one. Where a vector may bring
-//! native histograms, each of its series may be one as well (see `native_answers`).
+//! `histogram_quantile`, `histogram_quantiles` and `histogram_fraction` of classic histograms, each
+//! of which consists of the series that differ only in `le`. If a vector may contain native
+//! histograms, each of its series may also be one (see `native_answers`).
 
 use std::cmp::Ordering;
 use std::sync::Arc;
@@ -24,26 +24,26 @@ use super::buckets::{Bucket, Repair, fraction, quantile};
 
 pub(super) const BUCKET_LABEL: &str = "le";
 
-/// Parameters of the function; one number a step each.
+/// Request for a value of a histogram, with parameters by step.
 pub(super) enum Question {
-    /// The value below which a share of the observations lies.
+    /// The value below which a fraction of the observations lies.
     Quantile {
-        /// The share.
+        /// The fraction.
         shares: Arc<[f64]>,
-        /// Answered only where the share has these bits; else everywhere.
+        /// If set, only steps whose fraction has these bits are evaluated.
         only: Option<u64>,
     },
-    /// The share of the observations between two values.
+    /// The fraction of the observations between two values.
     Fraction {
-        /// From here.
+        /// Lower value.
         lower: Vec<f64>,
-        /// To here.
+        /// Upper value.
         upper: Vec<f64>,
     },
 }
 
 impl Question {
-    /// Returns whether it is asked at a step, and about which share of the observations.
+    /// Returns the fraction of a quantile that is requested at the step, if any.
     fn share_at(&self, step: usize) -> Option<f64> {
         match self {
             Question::Quantile { shares, only } => {
@@ -58,13 +58,13 @@ impl Question {
     }
 }
 
-/// A question and the label that its answers bear besides the histogram's.
+/// A question, and the label that is added to its results.
 pub(super) struct Request {
     pub(super) question: Question,
     pub(super) label: Option<(String, String)>,
 }
 
-/// Warns of quantiles outside of 0 to 1, once a value.
+/// Warns of quantiles outside 0 to 1, once per run of equal values.
 pub(super) fn check_quantiles(ctx: &Context, quantiles: &[f64], cause: Cause) {
     let mut latest = None;
     for quantile in quantiles.iter().filter(|quantile| !(0.0..=1.0).contains(*quantile)) {
@@ -75,9 +75,9 @@ pub(super) fn check_quantiles(ctx: &Context, quantiles: &[f64], cause: Cause) {
     }
 }
 
-/// Answers requests about every histogram of a vector. `span` is that of the vector.
+/// Evaluates requests for every histogram of a vector. `span` is the position of the vector.
 ///
-/// Errors: what the vector gives, and the limits of the query.
+/// Errors: errors of the vector, and the limits of the query.
 /// Source: `resetHistograms`, `funcHistogramQuantile` of Prometheus.
 pub(super) fn evaluate(
     ctx: &Context,
@@ -122,7 +122,7 @@ pub(super) fn evaluate(
         series,
         _reservation: reservation,
     });
-    // At an instant Prometheus looks for repeated label sets only when names have been removed.
+    // For an instant query, Prometheus checks duplicate label sets only after it removes names.
     let is_checked_later = ctx.delayed_name_removal && answers.steps().count == 1;
     Ok(Operand::Vector(if is_checked_later {
         answers
@@ -131,30 +131,30 @@ pub(super) fn evaluate(
     }))
 }
 
-/// One histogram, classic or native.
+/// A histogram, classic or native.
 pub(super) struct Histogram {
-    /// Without the bucket label, if it is a classic one.
+    /// Labels, for a classic histogram without the bucket label.
     pub(super) labels: Labels,
-    /// Upper bound and series of each bucket, by bound; none of a native one.
+    /// Upper bound and series of each bucket, sorted by bound; empty for a native histogram.
     pub(super) buckets: Vec<(f64, u32)>,
-    /// True if that is so. A bound that is NaN has no place in the order; the buckets of each
-    /// step are sorted as Go would sort them then.
+    /// Whether `buckets` are sorted. A NaN bound has no position in the order; then the buckets of
+    /// each step are sorted like Go would.
     is_sorted: bool,
-    /// The series of just these labels, which may have native histograms.
+    /// Series with exactly these labels, which may have native histograms.
     pub(super) natives: Vec<u32>,
 }
 
-/// Bytes of a histogram in addition to its labels: its entries in tables that may be half full.
+/// Bytes of a histogram without its labels: its entries in tables that may be half full.
 const HISTOGRAM_BYTES: usize = 2 * (size_of::<Histogram>() + size_of::<(Labels, usize)>() + 8);
 
-/// The histograms of a vector.
+/// Histograms of a vector.
 struct Collected {
     histograms: Vec<Histogram>,
     /// Series whose bucket label is not a number.
     unbounded: Vec<u32>,
 }
 
-/// Histograms by their labels.
+/// Builder of histograms, by their labels.
 struct Histograms<'a> {
     list: Vec<Histogram>,
     slot_of: HashMap<Labels, usize, foldhash::fast::RandomState>,
@@ -179,14 +179,14 @@ impl Histograms<'_> {
     }
 }
 
-/// Sorts series into histograms. Where the vector may bring native ones, every series may be one.
+/// Groups series into histograms. If the vector may contain native ones, each series may be one.
 fn collect(
     ctx: &Context,
     series: &[SeriesMeta],
     is_mixed: bool,
     reservation: &mut Reservation,
 ) -> Result<Collected, QueryError> {
-    // Vectors that grow may have twice the room that they need.
+    // Growing vectors may have twice the needed capacity.
     let bytes = series.len() * 2 * size_of::<(f64, u32, u32)>();
     reservation.grow(bytes as u64)?;
     let (list, slot_of) = (Vec::new(), HashMap::default());
@@ -246,7 +246,7 @@ pub(super) fn report_unbounded(ctx: &Context, span: Span, labels: &Labels) {
     ctx.warn(with_metric_name(ctx, message, labels), span);
 }
 
-/// The message with the metric's name, where that is still known.
+/// Appends the metric name to the message if it is still known.
 pub(super) fn with_metric_name(ctx: &Context, mut message: String, labels: &Labels) -> String {
     if ctx.delayed_name_removal && !labels.metric_name().is_empty() {
         message.push_str(" for metric name ");
@@ -259,7 +259,7 @@ pub(super) fn with_metric_name(ctx: &Context, mut message: String, labels: &Labe
 pub(super) struct Answers {
     pub(super) ctx: Context,
     pub(super) span: Span,
-    /// True if the vector may bring native histograms.
+    /// Whether the vector may contain native histograms.
     is_mixed: bool,
     input: Box<dyn VectorOperator>,
     pub(super) histograms: Vec<Histogram>,
@@ -289,7 +289,7 @@ impl VectorOperator for Answers {
     }
 
     fn open<'a>(&'a self, series: &[u32]) -> Box<dyn TileReader + 'a> {
-        // Native histograms are read some at a time, and dropped.
+        // Native histograms are read in parts and dropped.
         let entries_max =
             if self.is_mixed { self.ctx.tile_shape_of(&*self.input).series } else { usize::MAX };
         let open = |entries: &[u32]| Gather::open(&self.ctx, &*self.input, entries);
@@ -328,18 +328,18 @@ struct AnswersReader<'a> {
     first_step: usize,
 }
 
-/// State that the answers of one reader share.
+/// Buffers shared by the results of a reader.
 pub(super) struct Scratch {
-    /// The buckets of a step.
+    /// Buckets of a step.
     pub(super) buckets: Vec<Bucket>,
     pub(super) checkpoint: Checkpoint,
 }
 
-/// The outputs that are answered together.
+/// Outputs that are computed together.
 struct OutputPart<'a> {
-    /// The buckets, and the series that may be native, of all histograms asked for.
+    /// Buckets and possible native series of all their histograms.
     entries: Gather<'a>,
-    /// One past the last of the outputs.
+    /// Index after the last output.
     end: usize,
 }
 
@@ -347,7 +347,7 @@ struct OutputPart<'a> {
 pub(super) struct Output {
     pub(super) histogram: u32,
     pub(super) request: u32,
-    /// Index of the histogram's first bucket among the entries; its natives follow.
+    /// First row of the histogram's buckets in the entries; its native series follow.
     pub(super) first_row: usize,
 }
 
@@ -374,7 +374,7 @@ impl TileReader for AnswersReader<'_> {
     }
 }
 
-/// The asking of some outputs at the steps of a tile.
+/// Evaluation of some outputs at the steps of a tile.
 pub(super) struct Asking<'a> {
     pub(super) answers: &'a Answers,
     pub(super) entries: &'a Gather<'a>,
@@ -412,7 +412,7 @@ impl Asking<'_> {
         Ok(())
     }
 
-    /// The buckets that are present at a step of the tile, by bound.
+    /// Collects the buckets that are present at a step of the tile, sorted by bound.
     pub(super) fn fill_buckets(
         &self,
         output: Output,
@@ -440,7 +440,7 @@ impl Asking<'_> {
         Ok(())
     }
 
-    /// The answer for the buckets of a step, which are mended in place.
+    /// Computes the result from the buckets of a step, which are corrected in place.
     pub(super) fn answer_classic(
         &self,
         output: Output,
@@ -474,8 +474,8 @@ impl Asking<'_> {
 }
 
 impl Answers {
-    /// Returns whether no request before this one looks at the buckets of a step: the first that
-    /// does finds them as they are, and repairs them for the others.
+    /// Returns whether no earlier request uses the buckets of a step: the first one gets them as
+    /// they are and corrects them for the others.
     fn is_first_quantile(&self, request: u32, step: usize) -> bool {
         !self.requests[..request as usize].iter().any(|earlier| {
             earlier.question.share_at(step).is_some_and(|share| (0.0..=1.0).contains(&share))

@@ -1,12 +1,11 @@
-//! Powers of two, with the bits that interpolation inside of buckets is defined by.
+//! Powers of two, with the exact bits that interpolation within buckets requires.
 
-/// Two to the power of a number, with the bits that Go gives it; exact for whole exponents.
+/// Computes two to the power of a number with the same bits as Go; exact for whole exponents.
 ///
-/// The functions of C libraries differ from it in the last bit here and there, which shows in
-/// quantiles.
+/// The functions of C libraries sometimes differ in the last bit, which is visible in quantiles.
 ///
-/// With `k` as the nearest whole number and `r = (x − k)·ln 2`, it is `2^k · e^r`, where
-/// `e^r = 1 + r + r·c/(2 − c)` and `c` is `r` less a polynomial of its square.
+/// With `k` as the nearest integer and `r = (x − k)·ln 2`, the result is `2^k · e^r`, where
+/// `e^r = 1 + r + r·c/(2 − c)` and `c` is `r` minus a polynomial of its square.
 ///
 /// Source: `math.Exp2` of Go (FreeBSD's `e_exp.c`).
 #[allow(clippy::excessive_precision)]
@@ -29,7 +28,7 @@ pub(super) fn exp2(x: f64) -> f64 {
     if x < -1.0740e+03 {
         return 0.0;
     }
-    // To the nearest, halves away from zero.
+    // Round to nearest, ties away from zero.
     let whole = (if x > 0.0 { x + 0.5 } else { x - 0.5 }).trunc();
     let rest = x - whole;
     let (high, low) = (rest * LN2_HIGH, -rest * LN2_LOW);
@@ -41,7 +40,7 @@ pub(super) fn exp2(x: f64) -> f64 {
     scaled(fraction, whole as i32)
 }
 
-/// A number near 1 times a power of two, rounded once.
+/// Multiplies a number near 1 by a power of two, rounded once.
 fn scaled(fraction: f64, exponent: i32) -> f64 {
     let power = |exponent: i32| f64::from_bits(((exponent + 1023) as u64) << 52);
     match exponent {
@@ -76,7 +75,7 @@ mod tests {
         assert_eq!(exp2(f64::NEG_INFINITY), 0.0);
         assert_eq!(exp2(-1074.5), 0.0);
         assert!(exp2(f64::NAN).is_nan());
-        // The bits of Go; the root of 2 ends in d.
+        // Bits of Go; C libraries end the root of 2 in d.
         assert_eq!(exp2(0.5).to_bits(), 0x3ff6_a09e_667f_3bcc);
         assert_eq!(exp2(3.7).to_bits(), 0x4029_fdf8_bcce_533e);
         assert_eq!(exp2(-1021.3).to_bits(), 0x0019_fdf8_bcce_5424);

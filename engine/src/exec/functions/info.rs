@@ -1,8 +1,8 @@
 //! `info`: adds the labels of info series, which share the identifying labels of a series.
 //!
-//! Which info series is the current one may change from step to step, and with it the labels
-//! of the output; so both operands are materialised. The info operand has the times of its
-//! samples for values: of two info series with the same identity the newer sample counts.
+//! The current info series may change from step to step, and with it the labels of the output,
+//! so both operands are materialized. The values of the info operand are the timestamps of its
+//! samples: of two info series with the same identity, the newer sample wins.
 //!
 //! Source: `promql/info.go` of Prometheus.
 
@@ -20,23 +20,23 @@ use crate::exec::operator::{Context, Operand, SeriesMeta, VectorOperator};
 use crate::plan::InfoSelector;
 use crate::tile::is_present;
 
-/// Bytes of a series while identities are compared: entries of B-trees.
+/// Bytes per series while identities are collected and compared: entries of B-trees.
 const IDENTITY_BYTES: usize = 256;
-/// Bytes of a series with a choice of info series, in addition to its labels.
+/// Bytes of a series with a choice of info series, without its labels.
 const ENRICHED_BYTES: usize = 2 * size_of::<((usize, Vec<u32>), Option<u32>)>() + 32;
-/// Building labels is so much more work than looking at a value.
+/// Work of building labels, in units of reading a value.
 const ENRICHED_WORK: usize = 256;
-/// Finding the newest info series of an identity is so much more work than looking at a value.
+/// Work of finding the newest info series of an identity, in units of reading a value.
 const NEWEST_WORK: usize = 16;
 
 /// Labels that identify the target of a series.
 const IDENTIFYING: [&str; 2] = ["instance", "job"];
 
-/// Adds labels to the series of a vector. The values of `info` are the times of its samples,
+/// Adds labels to the series of a vector. The values of `info` are the timestamps of its samples,
 /// in seconds.
 ///
-/// Errors: two info series of one identity with samples of the same time, two info metrics
-/// that disagree on a label, in Prometheus' words; limits of the query.
+/// Errors: two info series of one identity with the same timestamp, or two info metrics with
+/// different values of a label, with Prometheus' messages; limits of the query.
 pub(super) fn evaluate(
     ctx: &Context,
     selector: &InfoSelector,
@@ -93,12 +93,12 @@ pub(super) fn evaluate(
     Ok(Operand::Vector(Box::new(found.into_matrix(ctx)?)))
 }
 
-/// Groups of series that share identifying labels.
+/// Identities: numbers of the distinct combinations of identifying labels.
 struct Identities {
     count: usize,
-    /// The identity of each base series that is to be enriched.
+    /// Identity of each base series, or `None` if it is not enriched.
     of_base: Vec<Option<u32>>,
-    /// The identity of each info series that some base series may have.
+    /// Identity of each info series that a base series may have.
     of_info: Vec<Option<u32>>,
 }
 
@@ -115,8 +115,8 @@ impl Identities {
         reservation.grow(((base.series().len() + info.series().len()) * IDENTITY_BYTES) as u64)?;
         let mut seen: BTreeMap<Labels, u32> = BTreeMap::new();
         let identity = |labels: &Labels| labels.filtered(|name| IDENTIFYING.contains(&name));
-        // Of each identifying label, the values that occur: an info series must have one of
-        // them. Where a label occurs nowhere, nothing is asked of it.
+        // An info series must have one of the values that occur of each identifying label. A
+        // label that does not occur is not required.
         let mut occurring: [BTreeSet<&str>; 2] = Default::default();
         let mut of_base = Vec::with_capacity(base.series().len());
         for meta in base.series() {
@@ -146,7 +146,7 @@ impl Identities {
         Ok(Identities { count: seen.len(), of_base, of_info })
     }
 
-    /// Refuses info series that have histograms.
+    /// Returns an error if info series have histograms.
     fn check_floats(&self, info: &Matrix, checkpoint: &mut Checkpoint) -> Result<(), QueryError> {
         for (index, meta) in info.series().iter().enumerate() {
             let histograms = info.histograms(index);
@@ -161,7 +161,7 @@ impl Identities {
         Ok(())
     }
 
-    /// For each identity the current info series at a step, one a metric, by metric.
+    /// Returns the current info series of each identity at a step, one per metric, by metric.
     fn newest<'i>(
         &self,
         base: &Matrix,
@@ -210,8 +210,8 @@ impl Identities {
     }
 }
 
-/// A base series with the labels of its info series; `None` where it is dropped because
-/// nothing has the labels that are asked for.
+/// Adds the labels of info series to a base series; `None` if it is dropped because no info series
+/// has the requested labels.
 fn enrich(
     selector: &InfoSelector,
     is_info: bool,

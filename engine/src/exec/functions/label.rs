@@ -1,4 +1,4 @@
-//! `label_replace` and `label_join`: the same samples under other labels.
+//! `label_replace` and `label_join`: the same samples with other labels.
 
 use model::labels::{LABEL_BYTES_MAX, METRIC_NAME};
 use model::re2::compile_wrapped;
@@ -12,21 +12,21 @@ use crate::exec::adapter::unique::{Meeting, settle_names, unique};
 use crate::exec::operator::{Context, Operand, SeriesMeta, TileReader, VectorOperator};
 use crate::steps::Steps;
 
-/// The longest label value that these functions make, in bytes.
+/// Maximum bytes of a label value that these functions create.
 pub const LABEL_VALUE_BYTES_MAX: usize = 1 << 20;
-/// The most bytes of label values that one call of these functions makes, over all series. A chain
-/// of calls that double a label meets it before it fills the query's memory.
+/// Maximum bytes of label values that one call creates, over all series. A chain of calls that
+/// double a label reaches it before the query's memory limit.
 pub const LABEL_VALUES_BYTES_MAX: usize = 64 << 20;
-/// The most that the bytes of a label times the bytes of the compiled expression may be.
+/// Maximum product of the bytes of a label and of the compiled expression.
 const MATCH_COST_MAX: usize = 1 << 33;
-/// No compiled expression has more bytes.
+/// Maximum bytes of a compiled expression.
 const PATTERN_COMPILED_BYTES: usize = 4 << 20;
 const _: () = assert!(LABEL_VALUE_BYTES_MAX <= LABEL_BYTES_MAX);
 
-/// `label_replace`: where the whole source label matches, the target label becomes the
-/// expanded replacement.
+/// `label_replace`: if the whole source label matches, sets the target label to the expanded
+/// replacement.
 ///
-/// Errors: a bad expression or label name, in Prometheus' words; labels that grow past
+/// Errors: an invalid expression or label name, with Prometheus' messages; labels that exceed
 /// [`LABEL_VALUE_BYTES_MAX`], [`LABEL_VALUES_BYTES_MAX`] or the query's memory.
 pub(super) fn replace(
     ctx: &Context,
@@ -51,7 +51,9 @@ pub(super) fn replace(
     })
 }
 
-/// Source: `evalLabelReplace` of Prometheus, which compiles the text with its anchors around it.
+/// Compiles the expression with its anchors.
+///
+/// Source: `evalLabelReplace` of Prometheus.
 fn compiled(pattern: &str) -> Result<Regex, QueryError> {
     compile_wrapped(pattern).map_err(|error| {
         QueryError::Execution(match error {
@@ -63,8 +65,8 @@ fn compiled(pattern: &str) -> Result<Regex, QueryError> {
     })
 }
 
-/// Refuses texts that [`replace`] and [`join`] refuse, before the vector is evaluated, which may
-/// be refused as well: Prometheus looks at the texts first.
+/// Reports the errors of [`replace`] and [`join`] in strings before the vector is evaluated,
+/// because Prometheus reports them first.
 pub(super) fn check(function: LabelFunction, texts: &[&str]) -> Result<(), QueryError> {
     match (function, texts) {
         (LabelFunction::Replace, [target, _, _, pattern]) => {
@@ -78,8 +80,8 @@ pub(super) fn check(function: LabelFunction, texts: &[&str]) -> Result<(), Query
     }
 }
 
-/// Refuses an expression that is too large for the length of a text: one match cannot be stopped,
-/// and may take as long as the product of the two.
+/// Rejects an expression that is too large for the length of a text: a match cannot be stopped,
+/// and its time is proportional to the product of both.
 fn check_match_cost(regex: &Regex, text_bytes: usize) -> Result<(), QueryError> {
     let limit = MATCH_COST_MAX / text_bytes;
     let compiled = RegexBuilder::new(regex.as_str()).size_limit(limit).build();
@@ -91,7 +93,7 @@ fn check_match_cost(regex: &Regex, text_bytes: usize) -> Result<(), QueryError> 
     })
 }
 
-/// `label_join`: the target label becomes the source labels with a separator between them.
+/// `label_join`: sets the target label to the source labels, joined by a separator.
 ///
 /// Errors: as for [`replace`].
 pub(super) fn join(
@@ -113,7 +115,7 @@ pub(super) fn join(
     })
 }
 
-/// A label value as it grows: beyond the limit only its length does.
+/// A label value under construction; above the limit only its length is tracked.
 #[derive(Default)]
 struct LabelValue {
     text: String,
@@ -129,8 +131,8 @@ impl LabelValue {
     }
 }
 
-/// Sets a label of every series to what `write` writes; a series for which it says no is
-/// left alone.
+/// Sets a label of every series to the output of `write`; if `write` returns false, the series
+/// is unchanged.
 fn relabel(
     ctx: &Context,
     input: Box<dyn VectorOperator>,
@@ -190,7 +192,7 @@ fn check_name(function: &str, role: &str, name: &str) -> Result<(), QueryError> 
     Ok(())
 }
 
-/// Series under new labels, whose bytes are charged as long as they live.
+/// Series with new labels, whose bytes are charged while they exist.
 struct Relabeled {
     rows: Rearranged,
     _reservation: Reservation,
@@ -226,17 +228,17 @@ impl VectorOperator for Relabeled {
     }
 }
 
-/// A replacement text, cut into literals and references to groups.
+/// A replacement text, split into literals and references to groups.
 ///
-/// Source: `Regexp.Expand` of Go: `$1`, `$name`, `${name}`, `$$`; a name is as long as it can
-/// be, what is no reference stays, and what refers to nothing is empty.
+/// Source: `Regexp.Expand` of Go: `$1`, `$name`, `${name}`, `$$`. A name is as long as possible;
+/// other dollar signs are literals; references to unknown groups are empty.
 struct Template<'t> {
     parts: Vec<TemplatePart<'t>>,
 }
 
 enum TemplatePart<'t> {
     Literal(&'t str),
-    /// The first of these groups that took part in the match.
+    /// The first of these groups that participated in the match.
     Groups(Vec<usize>),
 }
 
@@ -273,7 +275,7 @@ impl<'t> Template<'t> {
     }
 }
 
-/// The name that follows a dollar sign, and what follows the name.
+/// Splits the text after a dollar sign into the name and the rest.
 fn reference(text: &str) -> Option<(&str, &str)> {
     let (braced, body) = match text.strip_prefix('{') {
         Some(body) => (true, body),
@@ -288,7 +290,7 @@ fn reference(text: &str) -> Option<(&str, &str)> {
     if braced { after.strip_prefix('}').map(|after| (name, after)) } else { Some((name, after)) }
 }
 
-/// The groups that a name stands for: a number without leading zeros, or a name.
+/// Returns the groups of a name: a number without leading zeros, or a name.
 fn groups(name: &str, regex: &Regex) -> Vec<usize> {
     let is_number =
         name.bytes().all(|b| b.is_ascii_digit()) && (name.len() == 1 || !name.starts_with('0'));

@@ -1,4 +1,4 @@
-//! Functions that map each number on its own.
+//! Functions that map each number independently.
 
 use crate::catalog::MathFunction;
 use crate::exec::adapter::elementwise::RowKernel;
@@ -34,7 +34,7 @@ pub(super) fn unary(function: MathFunction) -> RowKernel {
     }
 }
 
-/// `round`: to the nearest multiple, ties up.
+/// `round`: rounds to the nearest multiple, ties up.
 pub(super) fn round(to_nearest: Vec<f64>) -> RowKernel {
     Box::new(move |first_step, values, _| {
         let nearest = &to_nearest[first_step..first_step + values.len()];
@@ -45,7 +45,7 @@ pub(super) fn round(to_nearest: Vec<f64>) -> RowKernel {
     })
 }
 
-/// `clamp`, `clamp_min`, `clamp_max`: nothing at steps whose bounds are crossed.
+/// `clamp`, `clamp_min`, `clamp_max`; removes values at steps with `min > max`.
 pub(super) fn clamp(min: Vec<f64>, max: Vec<f64>) -> RowKernel {
     Box::new(move |first_step, values, presence| {
         for (index, value) in values.iter_mut().enumerate() {
@@ -62,7 +62,7 @@ fn each(apply: impl Fn(f64) -> f64 + Send + Sync + 'static) -> RowKernel {
     Box::new(move |_, values, _| values.iter_mut().for_each(|value| *value = apply(*value)))
 }
 
-/// The larger number; an infinity wins over NaN, NaN over the rest, and 0 over -0.
+/// Returns the maximum. Infinity wins over NaN, NaN over other numbers, and 0 over -0.
 ///
 /// Source: `math.Max` of Go.
 pub(crate) fn go_max(a: f64, b: f64) -> f64 {
@@ -75,7 +75,7 @@ pub(crate) fn go_max(a: f64, b: f64) -> f64 {
     }
 }
 
-/// The smaller number; see [`go_max`].
+/// Returns the minimum; see [`go_max`].
 pub(crate) fn go_min(a: f64, b: f64) -> f64 {
     -go_max(-a, -b)
 }
@@ -90,9 +90,9 @@ fn sgn(value: f64) -> f64 {
     }
 }
 
-/// The binary logarithm, exact for powers of two.
+/// Returns the binary logarithm, exact for powers of two.
 ///
-/// Source: `math.Log2` of Go, which takes the exponent apart first.
+/// Source: `math.Log2` of Go, which separates the exponent first.
 fn log2(value: f64) -> f64 {
     let (fraction, exponent) = split_exponent(value);
     if fraction == 0.5 {
@@ -101,12 +101,12 @@ fn log2(value: f64) -> f64 {
     fraction.ln() * std::f64::consts::LOG2_E + f64::from(exponent)
 }
 
-/// Source: `math.Log10` of Go, which goes by way of the natural logarithm.
+/// Source: `math.Log10` of Go, which uses the natural logarithm.
 fn log10(value: f64) -> f64 {
     value.ln() * std::f64::consts::LOG10_E
 }
 
-/// A number as a fraction in `[0.5, 1)` and a power of two; 0, infinities and NaN as they are.
+/// Splits a number into a fraction in `[0.5, 1)` and an exponent; 0, infinities and NaN unchanged.
 fn split_exponent(value: f64) -> (f64, i32) {
     if value == 0.0 || !value.is_finite() {
         return (value, 0);
@@ -118,17 +118,17 @@ fn split_exponent(value: f64) -> (f64, i32) {
     (f64::from_bits(bits & !(0x7ff << 52) | 1022 << 52), exponent)
 }
 
-/// From here on the smaller of `eˣ` and `e⁻ˣ` does not change their sum.
+/// From here on, the smaller of `eˣ` and `e⁻ˣ` does not change their sum.
 const LARGE_EXPONENT: f64 = 21.0;
 
-/// Source: `math.Cosh` of Go, which halves `eˣ` and so overflows where that does.
+/// Source: `math.Cosh` of Go, which halves `eˣ` and therefore overflows where `eˣ` does.
 fn cosh(value: f64) -> f64 {
     let x = value.abs();
     let power = x.exp();
     if x > LARGE_EXPONENT { power * 0.5 } else { (power + 1.0 / power) * 0.5 }
 }
 
-/// Source: `math.Sinh` of Go, which halves `eˣ` and so overflows where that does.
+/// Source: `math.Sinh` of Go, which halves `eˣ` and therefore overflows where `eˣ` does.
 fn sinh(value: f64) -> f64 {
     let x = value.abs();
     let result = if x > LARGE_EXPONENT {
@@ -142,9 +142,9 @@ fn sinh(value: f64) -> f64 {
     result.copysign(value)
 }
 
-/// The angle of a point.
+/// Returns the angle of a point.
 ///
-/// Source: `math.Atan2` of Go, which divides first: a quotient that underflows has no sign.
+/// Source: `math.Atan2` of Go, which divides first: a quotient that underflows loses its sign.
 pub(crate) fn atan2(y: f64, x: f64) -> f64 {
     let quotient = y / x;
     if quotient == 0.0 && y != 0.0 && x < 0.0 && x.is_finite() {
@@ -153,7 +153,7 @@ pub(crate) fn atan2(y: f64, x: f64) -> f64 {
     y.atan2(x)
 }
 
-/// From here on `x + sqrt(x² ± 1)` is `2x`.
+/// From here on, `x + sqrt(x² ± 1)` is `2x`.
 const LARGE: f64 = (1_u64 << 28) as f64;
 
 fn asinh(value: f64) -> f64 {
@@ -228,8 +228,8 @@ mod tests {
         }
     }
 
-    /// Results of Go's functions at `POINTS`; `*` where a huge argument makes digits a matter of
-    /// taste, and where Go's logarithms of denormal numbers are wrong on x86.
+    /// Results of Go's functions at `POINTS`; `*` if the digits for a huge argument are undefined,
+    /// or if Go's logarithms of denormal numbers are wrong on x86.
     const AT_POINTS: &str = "
         abs NaN +Inf +Inf 0 0 1 1 0.5 2.5 1e-310 1.7976931348623157e+308
         acos NaN NaN NaN 1.5707963267948966 1.5707963267948966 0 3.141592653589793 1.0471975511965976 NaN 1.5707963267948966 NaN
@@ -350,7 +350,7 @@ mod tests {
     fn logarithms_are_those_of_go() {
         assert_eq!(log2(8.0), 3.0);
         assert_eq!(log2(f64::from_bits(1)), -1074.0);
-        // 3 and 15 but for the last digit, as in Go.
+        // 3 and 15 except for the last digit, as in Go.
         assert_eq!(log10(1e15), 14.999999999999998);
         assert_eq!(log10(100.0), 2.0);
         assert_eq!(log2(0.0), f64::NEG_INFINITY);

@@ -1,5 +1,4 @@
-//! Bodies of the functions that act on instant vectors and scalars; those of ranges are in
-//! `exec::rollup`.
+//! Bodies of the functions of instant vectors and scalars; range functions are in `exec::rollup`.
 
 mod buckets;
 mod call;

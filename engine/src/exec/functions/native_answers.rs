@@ -1,5 +1,5 @@
-//! Functions of native histograms: each on its own, or next to classic
-//! histograms of the same labels.
+//! Native histograms in functions of histograms: separately, or combined with classic histograms
+//! of the same labels.
 
 use std::sync::Arc;
 
@@ -39,10 +39,10 @@ fn each(answer: impl Fn(&Histogram) -> f64 + Send + Sync + 'static) -> Histogram
     })
 }
 
-/// Annotations of a row, each reported once.
+/// Conditions in a row that cause annotations, each reported once.
 #[derive(Default)]
 struct Met {
-    /// A step with both a native and a classic histogram of the same labels.
+    /// A step has both a native and a classic histogram of the same labels.
     both: bool,
     result_is_nan: bool,
     is_skewed: bool,
@@ -50,8 +50,8 @@ struct Met {
 }
 
 impl Asking<'_> {
-    /// Answers for a histogram that may be a native one, a classic one, or at some steps the one
-    /// and at others the other. At a step at which it is both there is no answer.
+    /// Computes the results of a histogram that may be native at some steps and classic at others.
+    /// A step with both has no result.
     ///
     /// Source: `resetHistograms` of Prometheus.
     pub(super) fn answer_mixed(

@@ -1,4 +1,4 @@
-//! Quantiles, fractions and variances of one native histogram.
+//! Quantiles, fractions and variances of a native histogram.
 //!
 //! Source: `promql/quantile.go` and `promql/functions.go` of Prometheus.
 
@@ -9,21 +9,21 @@ use crate::exec::numeric::compensated::Sum;
 
 use super::exp2::exp2;
 
-/// Effect of observations of NaN, which no bucket has, on an answer.
+/// Effect of NaN observations, which are in no bucket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum NanEffect {
-    /// The quantile lies among them, so it is NaN.
+    /// The quantile is among them, so it is NaN.
     Result,
-    /// They count as if they were above all others.
+    /// They count as larger than all others.
     Skew,
-    /// They belong to no fraction.
+    /// They are in no fraction.
     Excluded,
 }
 
-/// The value below which a share of the observations lies, interpolated within its bucket: on a
-/// logarithmic scale, or evenly in custom buckets and in the zero bucket.
+/// Returns the value below which a fraction of the observations lies, interpolated within its
+/// bucket: logarithmically, or linearly in custom buckets and in the zero bucket.
 ///
-/// NaN where there is no observation, or where the share is NaN.
+/// NaN if there are no observations, or if the fraction is NaN.
 pub(super) fn quantile(share: f64, histogram: &Histogram) -> (f64, Option<NanEffect>) {
     if share < 0.0 {
         return (f64::NEG_INFINITY, None);
@@ -34,7 +34,7 @@ pub(super) fn quantile(share: f64, histogram: &Histogram) -> (f64, Option<NanEff
     if histogram.count == 0.0 || share.is_nan() {
         return (f64::NAN, None);
     }
-    // Observations of NaN are missing at the upper end, so ranks are counted from below then.
+    // NaN observations are missing at the upper end, so ranks are then counted from below.
     let ascends = histogram.sum.is_nan() || share < 0.5;
     let mut ascending = histogram.all_buckets();
     let rank = if ascends { share * histogram.count } else { (1.0 - share) * histogram.count };
@@ -56,7 +56,7 @@ pub(super) fn quantile(share: f64, histogram: &Histogram) -> (f64, Option<NanEff
     } else if bucket.lower < 0.0 && bucket.upper > 0.0 {
         bucket = one_sided(histogram, bucket);
     }
-    // Rounding may have made it more.
+    // Rounding may have made it larger.
     count = if count > histogram.count { histogram.count } else { count };
     if count < rank {
         return if histogram.sum.is_nan() {
@@ -68,7 +68,7 @@ pub(super) fn quantile(share: f64, histogram: &Histogram) -> (f64, Option<NanEff
     let rank = if ascends { rank - (count - bucket.count) } else { count - rank };
     let mut effect = None;
     if histogram.sum.is_nan() {
-        // As in Prometheus, it is the last bucket that is interpolated then.
+        // As in Prometheus, the last bucket is interpolated then.
         for further in ascending {
             count += further.count;
             bucket = further;
@@ -78,8 +78,8 @@ pub(super) fn quantile(share: f64, histogram: &Histogram) -> (f64, Option<NanEff
     (interpolated(&bucket, rank / bucket.count, is_custom), effect)
 }
 
-/// The bucket in which a rank falls, and how many observations there are up to its end; the last
-/// bucket where none is reached.
+/// Returns the bucket of a rank and the number of observations up to its end; the last bucket if
+/// none reaches the rank.
 fn bucket_of_rank(buckets: &mut impl Iterator<Item = Bucket>, rank: f64) -> (Bucket, f64) {
     let mut last = Bucket {
         lower: 0.0,
@@ -102,7 +102,7 @@ fn bucket_of_rank(buckets: &mut impl Iterator<Item = Bucket>, rank: f64) -> (Buc
     (last, count)
 }
 
-/// The zero bucket of a histogram that has buckets on one side only ends at zero on the other.
+/// Cuts the zero bucket at zero if the histogram has buckets on one side only.
 fn one_sided(histogram: &Histogram, bucket: Bucket) -> Bucket {
     let has_negative = !histogram.negative_counts.is_empty();
     let has_positive = !histogram.positive_counts.is_empty();
@@ -113,7 +113,7 @@ fn one_sided(histogram: &Histogram, bucket: Bucket) -> Bucket {
     }
 }
 
-/// The value that lies a part of the way into a bucket.
+/// Returns the value at a fraction of a bucket.
 fn interpolated(bucket: &Bucket, part: f64, is_custom: bool) -> f64 {
     if is_custom || bucket.lower <= 0.0 && bucket.upper >= 0.0 {
         return bucket.lower + (bucket.upper - bucket.lower) * part;
@@ -126,9 +126,9 @@ fn interpolated(bucket: &Bucket, part: f64, is_custom: bool) -> f64 {
     }
 }
 
-/// The share of the observations between two values, interpolated as for [`quantile`].
+/// Returns the fraction of the observations between two values, interpolated as in [`quantile`].
 ///
-/// NaN where there is no observation, or where a value is NaN.
+/// NaN if there are no observations, or if a value is NaN.
 pub(super) fn fraction(lower: f64, upper: f64, histogram: &Histogram) -> (f64, Option<NanEffect>) {
     if histogram.count == 0.0 || lower.is_nan() || upper.is_nan() {
         return (f64::NAN, None);
@@ -171,8 +171,8 @@ pub(super) fn fraction(lower: f64, upper: f64, histogram: &Histogram) -> (f64, O
     ((up_to - below) / histogram.count, effect)
 }
 
-/// Returns the number of observations below a value, if it lies in a bucket or before it; `rank` is
-/// how many are below the bucket.
+/// Returns the number of observations below a value, or `None` if the value is above the bucket;
+/// `rank` is the number below the bucket.
 fn rank_within(bucket: &Bucket, rank: f64, value: f64, linear: bool) -> Option<f64> {
     if bucket.lower >= value {
         return Some(rank);
@@ -180,15 +180,15 @@ fn rank_within(bucket: &Bucket, rank: f64, value: f64, linear: bool) -> Option<f
     if bucket.upper <= value {
         return None;
     }
-    // A bucket without a lower end has no inside.
+    // A bucket without a lower bound cannot be interpolated.
     if linear && bucket.lower == f64::NEG_INFINITY {
         return Some(bucket.count);
     }
     Some(rank + bucket.count * bucket.fraction_below(value, linear))
 }
 
-/// The mean square of the distances from the mean, with the observations of each bucket taken to
-/// be in its middle.
+/// Returns the mean squared distance from the mean, where each observation counts as the middle of
+/// its bucket.
 pub(super) fn variance(histogram: &Histogram) -> f64 {
     let mean = histogram.sum / histogram.count;
     let is_custom = histogram.has_custom_buckets();
@@ -216,7 +216,8 @@ mod tests {
 
     use super::*;
 
-    /// Buckets (0.5,1], (1,2], (2,4] of 1, 2, 4 observations, and as many below zero where asked.
+    /// Returns buckets (0.5,1], (1,2], (2,4] of 1, 2, 4 observations, optionally mirrored below
+    /// zero.
     fn exponential(zero_count: f64, has_negative: bool) -> Histogram {
         let spans = vec![Span { offset: 0, length: 3 }];
         let counts = vec![1.0, 2.0, 4.0];
@@ -257,7 +258,7 @@ mod tests {
             (exponential(0.0, false), 0.0, 0.5),
             (exponential(0.0, false), 2.0 / 7.0, half),
             (exponential(0.0, false), 5.0 / 7.0, 2.0 * half),
-            // In the zero bucket: from 0 with buckets above only, from -0.1 with both.
+            // In the zero bucket: from 0 with only positive buckets, from -0.1 with both.
             (exponential(7.0, false), 0.25, 0.05),
             (exponential(6.0, true), 0.5, 0.0),
             (exponential(0.0, true), 0.0, -4.0),

@@ -1,13 +1,13 @@
-//! The order of `sort_by_label`: runs of digits compare as numbers.
+//! The order of `sort_by_label`: digit sequences compare as numbers.
 //!
-//! Source: the `natsort` package that Prometheus uses. Its order is not one: two texts that
-//! spell the same numbers each come before the other, and the empty text comes after
-//! everything that comes after it. So that such results are the same here, what sorts by it
-//! ([`model::checkpoint::sort_by`]) does short lists by insertion, step by step as Go does.
+//! Source: the `natsort` package used by Prometheus. Its relation is not an order: two texts with
+//! the same numbers each precede the other, and the empty text follows texts that should follow
+//! it. For the same results, [`model::checkpoint::sort_by`] sorts short lists by insertion, with
+//! the same steps as Go.
 
 use std::cmp::Ordering;
 
-/// Returns whether the first text comes before the second; the two differ.
+/// Returns whether the first text precedes the second; the two differ.
 pub(super) fn precedes(a: &str, b: &str) -> bool {
     let (mut a_rest, mut b_rest) = (a, b);
     while let Some(a_chunk) = next_chunk(&mut a_rest) {
@@ -28,7 +28,7 @@ pub(super) fn precedes(a: &str, b: &str) -> bool {
     false
 }
 
-/// Takes a run of digits, or of anything else, off the front.
+/// Takes a sequence of digits, or of other characters, from the start.
 fn next_chunk<'a>(rest: &mut &'a str) -> Option<&'a str> {
     let is_digit = rest.bytes().next()?.is_ascii_digit();
     let len = rest.bytes().position(|b| b.is_ascii_digit() != is_digit).unwrap_or(rest.len());
@@ -37,7 +37,7 @@ fn next_chunk<'a>(rest: &mut &'a str) -> Option<&'a str> {
     Some(chunk)
 }
 
-/// A run of digits as a number; `None` for text, and for what does not fit.
+/// Parses a sequence of digits; `None` for text and for numbers that overflow.
 fn number(chunk: &str) -> Option<i64> {
     chunk.bytes().all(|b| b.is_ascii_digit()).then(|| chunk.parse().ok()).flatten()
 }

@@ -14,15 +14,15 @@ use crate::tile::is_present;
 
 use super::natural_order;
 
-/// In which direction the order goes.
+/// Direction of an order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Direction {
     Ascending,
     Descending,
 }
 
-/// Orders series by their numbers at an instant; NaN comes last in either direction, histograms
-/// are left out. A range is ordered by labels in any case, and the plan warns of it.
+/// Sorts series by their floats in an instant query; NaN is last in either direction, histograms
+/// are removed. A range query is always sorted by labels, and the plan warns of it.
 pub(super) fn by_value(
     ctx: &Context,
     input: Box<dyn VectorOperator>,
@@ -47,13 +47,13 @@ pub(super) fn by_value(
             if direction == Direction::Ascending { ascending } else { ascending.reverse() }
         },
     )?;
-    // Go's insertion sort moves each NaN before the ones it has seen.
+    // Go's insertion sort moves each NaN before the previous ones.
     not_numbers.reverse();
     order.append(&mut not_numbers);
     Ok(Operand::Vector(Box::new(Rearranged::ordered(Box::new(matrix), order))))
 }
 
-/// Orders series by labels, each in natural order, then by all labels.
+/// Sorts series by the given labels in natural order, then by all labels.
 pub(super) fn by_label(
     ctx: &Context,
     input: Box<dyn VectorOperator>,
@@ -66,7 +66,7 @@ pub(super) fn by_label(
     let matrix = materialize(ctx, &*input)?;
     let _reservation = charge_orders(ctx, &matrix)?;
     let mut checkpoint = Checkpoint::new(&ctx.budget);
-    // Natural order looks at every byte of a label, perhaps for several labels.
+    // Natural order reads every byte of a label, possibly of several labels.
     let weight = |index: &u32| matrix.series()[*index as usize].labels.as_bytes().len();
     let series = 0..matrix.series().len() as u32;
     let present: Vec<u32> = series.filter(|index| matrix.has_any(*index as usize)).collect();
@@ -84,18 +84,18 @@ pub(super) fn by_label(
     Ok(Operand::Vector(Box::new(Rearranged::ordered(Box::new(matrix), order))))
 }
 
-/// Charges for orders of all series while they are sorted.
+/// Charges for the orders of all series during sorting.
 fn charge_orders(ctx: &Context, matrix: &Matrix) -> Result<Reservation, QueryError> {
     let bytes = matrix.series().len() * 4 * size_of::<u32>();
     Ok(Reservation::new(&ctx.budget, bytes as u64)?)
 }
 
-/// Over a range, series are ordered by their labels in any case.
+/// Returns whether this is a range query, whose series are always sorted by labels.
 fn is_over_range(input: &dyn VectorOperator) -> bool {
     input.steps().count > 1
 }
 
-/// Returns whether a series has a number at the only step.
+/// Returns whether a series has a float at the only step.
 fn has_float(matrix: &Matrix, index: u32) -> bool {
     is_present(matrix.row(index as usize).1, 0)
 }

@@ -1,4 +1,4 @@
-//! Between vectors and scalars: `scalar`, `vector`, `time`, `absent`, `timestamp`.
+//! Conversions between vectors and scalars: `scalar`, `vector`, `time`, `absent`, `timestamp`.
 
 use std::sync::Mutex;
 
@@ -13,7 +13,7 @@ use crate::parse::ast::{Expr, ExprKind};
 use crate::steps::Steps;
 use crate::tile::{copy_bits, is_present, mark_histograms};
 
-/// `scalar`: the only number of a step, NaN where there is none or more than one.
+/// `scalar`: the only float of a step, or NaN if there is not exactly one.
 pub(super) fn scalar(ctx: &Context, input: &dyn VectorOperator) -> Result<Operand, QueryError> {
     #[derive(Clone, Copy)]
     enum Seen {
@@ -56,8 +56,8 @@ pub(super) fn time(steps: Steps) -> Vec<f64> {
     (0..steps.count).map(|step| steps.time(step) as f64 / 1000.0).collect()
 }
 
-/// `timestamp` of values that have no times of their own: the time of each step, for histograms
-/// as well.
+/// `timestamp` of values without timestamps of their own, including histograms: the time of each
+/// step.
 pub(super) fn timestamp(steps: Steps) -> (RowKernel, HistogramRule) {
     let kernel = move |first_step, values: &mut [f64]| {
         for (step, value) in values.iter_mut().enumerate() {
@@ -71,8 +71,8 @@ pub(super) fn timestamp(steps: Steps) -> (RowKernel, HistogramRule) {
     (Box::new(move |first_step, values, _| kernel(first_step, values)), rule)
 }
 
-/// `absent`: one series of value 1, with what the selector says of its labels, where the
-/// vector is empty.
+/// `absent`: one series of value 1 at steps without values, with the labels that the selector
+/// determines.
 pub(crate) fn absent(
     ctx: &Context,
     input: &dyn VectorOperator,
@@ -96,12 +96,12 @@ pub(crate) fn absent(
     single(ctx, steps, absent_labels(argument), &vec![1.0; steps.count], &presence)
 }
 
-/// The labels of `absent(…)` and `absent_over_time(…)`: those of the selector's equality matchers,
-/// unless another matcher of the same label follows.
+/// Returns the labels of `absent(…)` and `absent_over_time(…)`: those of the selector's equality
+/// matchers, unless another matcher of the same label follows.
 ///
-/// The order is that in which the TSDB of Prometheus leaves the matchers of a selector: those that
-/// subtract series come last. So `{a!="x", a="b"}` says nothing of `a`, while
-/// `{a=~"b.*", a="b"}` does.
+/// The order is the one in which Prometheus' TSDB leaves the matchers of a selector: matchers that
+/// subtract series come last. So `{a!="x", a="b"}` determines no `a`, while `{a=~"b.*", a="b"}`
+/// does.
 ///
 /// Source: `createLabelsForAbsentFunction` and `PostingsForMatchers` of Prometheus.
 pub fn absent_labels(argument: &Expr) -> Labels {
@@ -134,7 +134,7 @@ pub fn absent_labels(argument: &Expr) -> Labels {
     builder.build()
 }
 
-/// A vector of one series.
+/// Returns a vector of one series.
 fn single(
     ctx: &Context,
     steps: Steps,

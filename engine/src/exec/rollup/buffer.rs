@@ -1,4 +1,4 @@
-//! The samples of one series that ranges can still see, and the loop that moves ranges over them.
+//! Buffer of the samples of one series that ranges still need, and the loop that moves ranges.
 
 use std::ops::Range;
 
@@ -8,25 +8,25 @@ use crate::error::QueryError;
 use crate::steps::{LookTimes, Reach};
 use crate::tile::set_all_present;
 
-/// Number of samples that move to the front whenever samples have left.
+/// Maximum samples that are moved to the front whenever others have left.
 const KEPT_CHEAP: usize = 256;
 
-/// Decoded samples of one series: those of the current range, and those read ahead.
+/// Decoded samples of one series: those in the current range, and those read ahead.
 ///
 /// Invariant: times strictly ascend, no staleness markers; `lo <= hi <= len`.
 #[derive(Debug, Default)]
 pub(super) struct Buffer {
     times: Vec<i64>,
     values: Vec<f64>,
-    /// From this sample on all are known to lie evenly in time.
+    /// Index from which on timestamps are evenly spaced.
     even_from: usize,
-    /// Distance between them; above 0 if there are any.
+    /// Distance of these timestamps; above 0 if there are any.
     even_step_ms: i64,
     /// Number of samples dropped from the front.
     base: u64,
     /// First sample of the current range.
     lo: usize,
-    /// One past the last sample of the current range.
+    /// Index after the last sample of the current range.
     hi: usize,
 }
 
@@ -44,59 +44,59 @@ impl Samples<'_> {
         Samples { times, values, base }
     }
 
-    /// The number of a sample; it stays the same while the buffer drops what lies before.
+    /// Returns the number of a sample, which stays the same while the buffer drops earlier ones.
     #[inline]
     pub(super) fn number(&self, at: usize) -> u64 {
         self.base + at as u64
     }
 
-    /// Returns the index of a sample in memory, by its number.
+    /// Returns the index of a sample in memory by its number.
     #[inline]
     pub(super) fn place(&self, number: u64) -> usize {
         (number - self.base) as usize
     }
 }
 
-/// One step as a kernel sees it.
+/// Range of one step for a kernel.
 pub(super) struct Frame<'a> {
     /// All samples in memory.
     pub(super) samples: Samples<'a>,
-    /// The first sample of the range.
+    /// First sample of the range.
     pub(super) lo: usize,
-    /// One past the last sample of the range.
+    /// Index after the last sample of the range.
     pub(super) hi: usize,
     /// Start of the range, exclusive.
     pub(super) start_ms: i64,
-    /// End of the range, inclusive.
+    /// End of the range.
     pub(super) end_ms: i64,
-    /// The step, counted over the whole query.
+    /// Index of the step in the whole query.
     pub(super) step: usize,
 }
 
 impl Frame<'_> {
-    /// The times of the samples in the range; never empty.
+    /// Returns the timestamps of the samples in the range; never empty.
     #[inline]
     pub(super) fn times(&self) -> &[i64] {
         &self.samples.times[self.lo..self.hi]
     }
 
-    /// The values of the samples in the range; never empty.
+    /// Returns the values of the samples in the range; never empty.
     #[inline]
     pub(super) fn values(&self) -> &[f64] {
         &self.samples.values[self.lo..self.hi]
     }
 }
 
-/// Ranges that see equally many samples each, the first and the last of them as far from the
-/// boundaries in each.
+/// Ranges with equal numbers of samples, whose first and last samples have the same distances from
+/// the boundaries.
 pub(super) struct EvenRanges<'a> {
     /// All samples in memory.
     pub(super) samples: Samples<'a>,
-    /// One past the last sample that has entered.
+    /// Index after the last sample that has entered.
     pub(super) entered: usize,
-    /// The samples of the first range; at least one.
+    /// Samples of the first range; at least one.
     pub(super) first: std::ops::Range<usize>,
-    /// Number of samples by which a range moves on.
+    /// Number of samples from one range to the next.
     pub(super) stride: usize,
     /// Number of ranges; at least one.
     pub(super) count: usize,
@@ -106,87 +106,85 @@ pub(super) struct EvenRanges<'a> {
 }
 
 impl EvenRanges<'_> {
-    /// Returns the distance from the first range to the last, in samples.
+    /// Returns the distance from the first to the last range, in samples.
     #[inline]
     pub(super) fn moved(&self) -> usize {
         self.stride * (self.count - 1)
     }
 }
 
-/// A function of the samples in a range that moves forward.
+/// Function of the samples in a range that moves forward.
 ///
-/// Every sample enters once and leaves once, in order; a sample may leave before any range
-/// has been asked for.
+/// Every sample enters once and leaves once, in order; a sample may leave before the value of any
+/// range is needed.
 pub(super) trait Kernel: Send {
-    /// True if a value may cost as much as the range is long.
+    /// Whether the cost of a value may be proportional to the range.
     const LOOKS_AT_ALL: bool = false;
-    /// The bytes that the state holds for each sample in memory at most, where that is much.
+    /// Maximum bytes of state per sample in memory, if substantial.
     const SAMPLE_BYTES: u64 = 0;
-    /// True if [`Kernel::roll_evenly`] may give anything.
+    /// Whether [`Kernel::roll_evenly`] is implemented.
     const ROLLS_EVENLY: bool = false;
 
-    /// A sample has come into the range, which begins at `lo`; it is now the last one.
+    /// Adds a sample as the last of the range, which starts at `lo`.
     #[inline]
     fn enter(&mut self, _samples: Samples<'_>, _lo: usize, _at: usize) {}
 
-    /// The first sample is about to leave the range; samples up to `hi` have entered.
+    /// Removes the first sample of the range; samples up to `hi` have entered.
     #[inline]
     fn leave(&mut self, _samples: Samples<'_>, _at: usize, _hi: usize) {}
 
-    /// The value for a range that is not empty.
+    /// Returns the value of a range that is not empty.
     fn value(&mut self, frame: &Frame<'_>) -> Option<f64>;
 
-    /// The values of all of some ranges, which move on evenly: what entering, leaving and asking
-    /// would give, to the last bit. False where there is no such short cut, or not here; then
-    /// nothing has happened.
+    /// Computes the values of evenly moving ranges, bit-identical to entering and leaving one by
+    /// one. Returns false without effect if there is no faster way.
     #[inline]
     fn roll_evenly(&mut self, _ranges: &EvenRanges<'_>, _out: &mut [f64]) -> bool {
         false
     }
 
-    /// Returns the number of bytes that the state holds on the heap.
+    /// Returns the bytes of the state on the heap.
     fn bytes(&self) -> u64 {
         0
     }
 
-    /// There is a range without floats: values are not asked for, but the parameters of the
-    /// step must be right all the same.
+    /// Checks the parameters of a step whose range has no floats, so that no value is computed.
     fn check_parameters(&mut self, _step: usize) {}
 
-    /// Returns the error in the parameters, if a value needed them.
+    /// Returns the error of invalid parameters, if a value was computed with them.
     fn error(&mut self) -> Option<String> {
         None
     }
 }
 
-/// The ranges of all steps.
+/// Ranges of all steps.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Ranges {
-    /// Their ends.
+    /// Ends of the ranges.
     pub(super) times: LookTimes,
-    /// Their length.
+    /// Duration of the ranges.
     pub(super) range_ms: i64,
-    /// Margin that is read beyond them.
+    /// Distance to look beyond the ranges.
     pub(super) margin: Reach,
 }
 
 impl Ranges {
-    /// Returns the ranges that steps see, if there are gaps between them.
+    /// Returns the ranges that steps read, if there are gaps between them.
     pub(super) fn step_ranges(&self) -> Option<StepRanges> {
         let back_ms = self.range_ms.saturating_add(self.margin.back_ms);
         self.times.step_ranges(Reach { back_ms, ..self.margin }, false)
     }
 
-    /// The time of the last sample that a step sees.
+    /// Returns the time of the last sample that a step reads.
     pub(super) fn until_ms(&self, step: usize) -> i64 {
         self.times.time(step).saturating_add(self.margin.ahead_ms)
     }
 }
 
 impl Buffer {
-    /// Makes room for further samples. What it takes is charged before it is allocated.
+    /// Reserves capacity for more samples. It is charged before it is allocated.
     ///
-    /// Errors: the query's memory limit is passed.
+    /// Errors: the query's memory limit.
     #[inline]
     pub(super) fn make_room(
         &mut self,
@@ -197,8 +195,8 @@ impl Buffer {
         if self.times.capacity().min(self.values.capacity()) - len >= count {
             return Ok(());
         }
-        // A quarter more than there is at least: each sample is moved a few times in all, and what
-        // is charged is not much more than what is used.
+        // At least a quarter more than the length: each sample is moved a few times in total, and
+        // the charge does not exceed the use by much.
         let capacity = len + count.max(len / 4);
         let held = self.bytes();
         reservation.grow((16 * capacity as u64).saturating_sub(held))?;
@@ -231,7 +229,7 @@ impl Buffer {
         let (times, values) = batch.samples();
         self.extend(times, values);
         let is_complete = self.times.len() == start + times.len();
-        // One sample by itself has no distance; it may go on with that of the others.
+        // A single sample has no distance; it may continue that of the others.
         let step_ms = match batch.len {
             1 if batch.even_len == 0 => Some(self.even_step_ms).filter(|step_ms| *step_ms > 0),
             _ => batch.even_step_ms(),
@@ -251,14 +249,14 @@ impl Buffer {
         self.even_from = self.times.len();
     }
 
-    /// Clears the buffer for another series.
+    /// Empties the buffer for another series.
     pub(super) fn emptied(mut self) -> Buffer {
         self.times.clear();
         self.values.clear();
         Buffer { times: self.times, values: self.values, ..Buffer::default() }
     }
 
-    /// Returns whether samples have ever been taken.
+    /// Returns whether the buffer has capacity.
     pub(super) fn has_room(&self) -> bool {
         self.times.capacity() > 0
     }
@@ -268,35 +266,35 @@ impl Buffer {
         self.times.len()
     }
 
-    /// All samples in memory.
+    /// Returns all samples in memory.
     pub(super) fn samples(&self) -> Samples<'_> {
         Samples { times: &self.times, values: &self.values, base: self.base }
     }
 
-    /// Indices of the samples of the current range.
+    /// Returns the indices of the samples in the current range.
     pub(super) fn place(&self) -> Range<usize> {
         self.lo..self.hi
     }
 
-    /// Makes these samples the current range.
+    /// Sets the current range.
     pub(super) fn move_to(&mut self, place: Range<usize>) {
         let Range { start: lo, end: hi } = place;
         assert!(lo <= hi && hi <= self.times.len());
         (self.lo, self.hi) = (lo, hi);
     }
 
-    /// All samples: times and values.
+    /// Returns the timestamps and values of all samples.
     pub(super) fn into_samples(self) -> (Vec<i64>, Vec<f64>) {
         (self.times, self.values)
     }
 
-    /// Returns the number of bytes held.
+    /// Returns the bytes held.
     pub(super) fn bytes(&self) -> u64 {
         ((self.times.capacity() + self.values.capacity()) * 8) as u64
     }
 
-    /// Drops samples that have left for good, once they are not far fewer than those that stay;
-    /// how many. So a buffer seldom grows once it has taken its first samples.
+    /// Drops samples that no later range needs, once they are not far fewer than the others;
+    /// returns their number. So a buffer rarely grows after its first samples.
     pub(super) fn compact(&mut self) -> usize {
         let kept = self.times.len() - self.lo;
         if self.lo == 0 || (kept > KEPT_CHEAP && self.lo * 4 < kept) {
@@ -314,7 +312,7 @@ impl Buffer {
 
     /// Moves the range over the steps of one tile's row and writes the values.
     ///
-    /// Errors: those of the checkpoint.
+    /// Errors: errors of the checkpoint.
     #[inline]
     pub(super) fn roll<K: Kernel>(
         &mut self,
@@ -337,7 +335,7 @@ impl Buffer {
         Ok(())
     }
 
-    /// Rolls up to 64 steps that all have a value, if there is a short cut.
+    /// Computes up to 64 steps with [`Kernel::roll_evenly`] if all have a value and it applies.
     #[inline]
     fn roll_evenly<K: Kernel>(
         &mut self,
@@ -359,9 +357,9 @@ impl Buffer {
         true
     }
 
-    /// Rolls up to 64 steps one after the other. Returns which have a value.
+    /// Computes up to 64 steps one by one. Returns a bit for each step with a value.
     ///
-    /// Errors: those of the checkpoint.
+    /// Errors: errors of the checkpoint.
     #[inline]
     fn walk<K: Kernel>(
         &mut self,
@@ -403,7 +401,7 @@ impl Buffer {
         Ok(word)
     }
 
-    /// The ranges of some steps, if all of them move on evenly.
+    /// Returns the ranges of some steps, if all move evenly.
     #[inline]
     fn even_ranges(
         &self,
@@ -419,8 +417,8 @@ impl Buffer {
         }
         let end_ms = ranges.times.time(first_step);
         let start_ms = end_ms.checked_sub(ranges.range_ms)?;
-        // No range begins more than one distance before the first even sample, or where it sees
-        // one before that: else those to come would see more.
+        // The first range must not start more than one distance before the first even sample, or
+        // where it includes an earlier one: later ranges would contain more samples.
         let is_before = start_ms < first_ms;
         let sees_uneven = || self.even_from > 0 && self.times[self.even_from - 1] > start_ms;
         if is_before && (first_ms - start_ms > self.even_step_ms || sees_uneven()) {
@@ -443,8 +441,8 @@ impl Buffer {
         (is_all_there && !even.first.is_empty()).then_some(even)
     }
 
-    /// The ranges of some steps between which there may be gaps, if each sees samples at the same
-    /// distance from its boundaries as the others.
+    /// Returns the ranges of some steps, possibly with gaps between them, if the samples of each
+    /// have the same distances from its boundaries.
     fn apart_ranges(
         &self,
         ranges: &Ranges,
@@ -457,7 +455,7 @@ impl Buffer {
         }
         let end_ms = times.time(first_step);
         let start_ms = end_ms.checked_sub(range_ms)?;
-        // What has entered before is not later than the end of the range before.
+        // Samples that entered before are not later than the end of the previous range.
         let rest = &self.times[self.hi..];
         let lo = self.hi + rest.partition_point(|time_ms| *time_ms <= start_ms);
         let until = |time_ms: i64| lo + self.times[lo..].partition_point(|t| *t <= time_ms);

@@ -1,4 +1,4 @@
-//! Functions of counters: what they rose by, how often they were reset or changed.
+//! Functions of counters: increases, resets and changes.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -9,7 +9,7 @@ use crate::exec::numeric::compensated::Sum;
 use crate::exec::rollup::buffer::{EvenRanges, Frame, Kernel, Samples};
 use crate::exec::rollup::halves::{Both, Halves};
 
-/// Maximum of resets in a range that are added one by one, in Prometheus' order.
+/// Maximum resets in a range that are added one by one, in Prometheus' order.
 const RESETS_ADDED_MAX: usize = 32;
 
 /// `rate`, `increase`, `delta`.
@@ -17,11 +17,11 @@ const RESETS_ADDED_MAX: usize = 32;
 /// Source: `extrapolatedRate` of Prometheus.
 #[derive(Debug, Default)]
 pub(super) struct Extrapolated {
-    /// True if a fall means a counter reset.
+    /// Whether a decrease is a counter reset.
     pub(super) is_counter: bool,
-    /// True if the answer is per second.
+    /// Whether the result is per second.
     pub(super) is_rate: bool,
-    /// The length of the ranges.
+    /// Duration of the ranges.
     pub(super) range_seconds: f64,
     pub(super) resets: Resets,
 }
@@ -70,7 +70,7 @@ impl Kernel for Extrapolated {
         let factor = self.whole_factor(span.to_start, &span);
         let firsts = &samples.values[first.start..first.start + moved + 1];
         let lasts = &samples.values[last..last + moved + 1];
-        // Mostly each range is one sample further: known to the compiler, some go at a time.
+        // Usually each range is one sample further; with a constant stride the loop is vectorized.
         let is_any_near_zero = if *stride == 1 {
             self.multiply(&span, factor, firsts.iter().zip(lasts), out)
         } else {
@@ -93,18 +93,18 @@ impl Kernel for Extrapolated {
     }
 }
 
-/// Position of the samples in their range, in seconds.
+/// Position of the samples in a range, in seconds.
 struct Sampled {
-    /// From the first to the last.
+    /// From the first sample to the last.
     sampled: f64,
-    /// Extrapolation before the first and after the last.
+    /// Extrapolated distances before the first and after the last sample.
     to_start: f64,
     to_end: f64,
 }
 
 impl Extrapolated {
-    /// Writes the rises between pairs of samples, multiplied. Returns whether any counter of them
-    /// may have been at zero inside of what is extrapolated.
+    /// Writes the increases between pairs of samples, multiplied by the factor. Returns whether any
+    /// counter may have been zero within the extrapolated distance.
     #[inline]
     fn multiply<'a>(
         &self,
@@ -122,7 +122,7 @@ impl Extrapolated {
         is_any_near_zero
     }
 
-    /// Writes the values of those of some ranges that hold a reset.
+    /// Rewrites the values of the ranges that contain a reset.
     fn correct_evenly(&mut self, ranges: &EvenRanges<'_>, span: &Sampled, out: &mut [f64]) {
         let EvenRanges { samples, first, stride, .. } = ranges;
         if self.resets.is_empty() {
@@ -145,8 +145,8 @@ impl Extrapolated {
         self.resets.forget_up_to(samples.number(first.start + ranges.moved()));
     }
 
-    /// Returns the position of samples in their range, given the first and the last time and
-    /// how many distances there are.
+    /// Returns the position of the samples in a range, given the first and last timestamps and the
+    /// number of intervals.
     #[inline]
     fn span(&self, sampled: TimeRange, distances: usize, range: TimeRange) -> Sampled {
         let TimeRange { start_ms: first_ms, end_ms: last_ms } = sampled;
@@ -164,22 +164,22 @@ impl Extrapolated {
         Sampled { sampled, to_start, to_end }
     }
 
-    /// Returns whether a counter may have been at zero inside of what is extrapolated. Where zero
-    /// is clearly further away than the start, a division is spared.
+    /// Returns whether a counter may have been zero within the extrapolated distance. Avoids a
+    /// division if zero is clearly further away than the start.
     #[inline]
     fn may_reach_zero(&self, span: &Sampled, first_value: f64, rise: f64) -> bool {
-        // No short circuit: this is asked in loops over many ranges.
+        // No short circuit: loops over many ranges call this.
         self.is_counter
             & (rise > 0.0)
             & (first_value >= 0.0)
             & (span.sampled * first_value <= span.to_start * rise * 1.001)
     }
 
-    /// Returns the factor of a rise.
+    /// Returns the factor of an increase.
     #[inline]
     fn factor(&self, span: &Sampled, first_value: f64, rise: f64) -> f64 {
         let mut to_start = span.to_start;
-        // A counter is not extrapolated to below zero.
+        // A counter is not extrapolated below zero.
         if self.may_reach_zero(span, first_value, rise) {
             let to_zero = span.sampled * (first_value / rise);
             if to_zero < to_start {
@@ -196,22 +196,22 @@ impl Extrapolated {
     }
 }
 
-/// The resets of a counter inside the range, with sums that need no walk over all of them.
+/// Resets of a counter in the range, with sums that do not visit all of them.
 #[derive(Debug, Default)]
 pub(super) struct Resets {
     entries: VecDeque<Reset>,
-    /// Number of entries dropped.
+    /// Number of dropped entries.
     base: u64,
     halves: Halves<Sum>,
 }
 
 #[derive(Debug, Clone, Copy)]
 struct Reset {
-    /// The number of the sample after the reset.
+    /// Number of the sample after the reset.
     number: u64,
-    /// The time of the sample before it: once that has left a range, so has the reset.
+    /// Timestamp of the sample before it: when that leaves a range, so does the reset.
     time_ms: i64,
-    /// The value before it.
+    /// Value before it.
     value: f64,
 }
 
@@ -221,7 +221,7 @@ impl Resets {
         self.entries.is_empty()
     }
 
-    /// Takes a sample that has come into a range, which begins at `lo`.
+    /// Adds a sample that enters a range with start `lo`.
     #[inline]
     pub(super) fn enter(&mut self, samples: Samples<'_>, lo: usize, at: usize) {
         if at > lo && samples.values[at] < samples.values[at - 1] {
@@ -229,19 +229,19 @@ impl Resets {
         }
     }
 
-    /// Takes the samples that come into some ranges. False where resets are too many for these
-    /// to be few that hold any; then nothing has happened but that earlier ones are forgotten.
+    /// Adds the samples that enter some ranges. Returns false if many ranges would contain resets;
+    /// then only earlier resets are dropped.
     fn enter_evenly(&mut self, ranges: &EvenRanges<'_>) -> bool {
         let EvenRanges { samples, first, stride, .. } = ranges;
         self.forget_up_to(samples.number(first.start));
-        // Those that have entered before are known.
+        // Samples that entered before are known.
         let entered = ranges.entered.max(first.start + 1);
         let end = (first.end + ranges.moved()).max(entered);
         let pairs = samples.values[entered - 1..end].windows(2);
         if !pairs.clone().fold(false, |falls, pair| falls | (pair[1] < pair[0])) {
             return true;
         }
-        // Between two ranges that touch, no range sees a fall.
+        // No range sees a decrease at the boundary of two adjacent ranges.
         let is_boundary =
             |at: usize| *stride == first.len() && (at - first.start).is_multiple_of(*stride);
         let falls = (entered..).zip(pairs).filter(|(_, pair)| pair[1] < pair[0]);
@@ -255,12 +255,12 @@ impl Resets {
         true
     }
 
-    /// Takes the number of the sample after a reset, and time and value of the one before.
+    /// Adds a reset: number of the sample after it, timestamp and value of the sample before it.
     pub(super) fn push(&mut self, number: u64, time_ms: i64, value: f64) {
         self.entries.push_back(Reset { number, time_ms, value });
     }
 
-    /// Forgets resets of which the sample before, or both, lie before a sample.
+    /// Drops resets whose later sample has at most this number.
     pub(super) fn forget_up_to(&mut self, number: u64) {
         while self.entries.front().is_some_and(|front| front.number <= number) {
             self.entries.pop_front();
@@ -268,13 +268,13 @@ impl Resets {
         }
     }
 
-    /// A rise with the values before all resets added to it; those of a range.
+    /// Adds the values before all resets of a range to its increase.
     pub(super) fn add_to(&mut self, rise: f64, range: TimeRange) -> f64 {
         self.add_some(rise, 0..self.entries.len(), range)
     }
 
-    /// A rise with the values before those resets of a range added to it of which the sample
-    /// after lies between two others.
+    /// Adds the values before the resets of a range whose later sample is between two others to its
+    /// increase.
     pub(super) fn add_between(
         &mut self,
         rise: f64,
@@ -285,14 +285,14 @@ impl Resets {
         self.add_some(rise, self.between(after, before), range)
     }
 
-    /// The places of those resets of which the sample after lies between two others.
+    /// Returns the indices of the resets whose later sample is between two others.
     fn between(&self, after: u64, before: u64) -> Range<usize> {
         let from = self.entries.partition_point(|reset| reset.number <= after);
         let to = self.entries.partition_point(|reset| reset.number < before);
         from..to.max(from)
     }
 
-    /// Searches from the positions of an earlier range on.
+    /// Returns the same indices by a search from those of an earlier range.
     #[inline]
     fn later(&self, earlier: Range<usize>, after: u64, before: u64) -> Range<usize> {
         let Range { start: mut from, end: mut to } = earlier;
@@ -317,10 +317,9 @@ impl Resets {
         }
         let number = |place: usize| *base + place as u64;
         let boundary_ms = halves.boundary_ms(range);
-        // A reset across the boundary enters with the sample after it, but leaves when the
-        // one before it does: it belongs before the boundary, which was found without it.
-        // It may have left already, where the ranges between held too few resets for sums to be
-        // asked.
+        // A reset across the border enters with the sample after it, but leaves with the one before
+        // it: it belongs before the border, which was found without it. It may have left already,
+        // if the ranges between had too few resets to need sums.
         let comes_late = |boundary: u64| {
             let Some(at) = boundary.checked_sub(*base).map(|at| at as usize) else { return true };
             let reset = entries.get(at).filter(|_| at < some.end);
@@ -348,18 +347,18 @@ impl Resets {
         if sum.total().is_finite() { rise + sum.total() } else { in_order(entries) }
     }
 
-    /// Returns the number of bytes held.
+    /// Returns the bytes held.
     pub(super) fn bytes(&self) -> u64 {
         (self.entries.capacity() * size_of::<Reset>()) as u64 + self.halves.bytes()
     }
 }
 
-/// `irate`, `idelta`: from the last two samples.
+/// `irate`, `idelta`: computed from the last two samples.
 ///
 /// Source: `instantValue` of Prometheus.
 #[derive(Debug)]
 pub(super) struct LastTwo {
-    /// True if the answer is per second and a fall means a reset.
+    /// Whether the result is per second and a decrease is a reset.
     pub(super) is_rate: bool,
 }
 
@@ -376,10 +375,10 @@ impl Kernel for LastTwo {
     }
 }
 
-/// `resets`, `changes`: how many neighbours in the range differ.
+/// `resets`, `changes`: number of adjacent samples in the range that differ.
 #[derive(Debug)]
 pub(super) struct Neighbours {
-    /// True if only falls count.
+    /// Whether only decreases count.
     pub(super) only_falls: bool,
     count: u64,
 }

@@ -1,6 +1,6 @@
-//! Ranges that are `anchored` or `smoothed`: samples beyond the boundaries count too.
+//! `anchored` and `smoothed` ranges, which also use samples outside the range.
 //!
-//! The frames here reach further than the range by the margins of the plan.
+//! Frames here are larger than the range by the margins of the plan.
 
 use std::collections::VecDeque;
 
@@ -17,22 +17,22 @@ pub(super) struct ExtendedRate {
     pub(super) is_counter: bool,
     pub(super) is_rate: bool,
     pub(super) is_smoothed: bool,
-    /// The chosen samples among those of the frame.
+    /// Resets among all samples of the frame.
     pub(super) resets: Resets,
 }
 
-/// The samples of a frame that count, and the values at both boundaries.
+/// Samples of a frame that count, and the values at both boundaries.
 pub(super) struct Extent {
-    /// First sample inside the range.
+    /// First sample in the range.
     pub(super) first: usize,
-    /// One past the last sample inside the range.
+    /// Index after the last sample in the range.
     pub(super) end: usize,
     pub(super) left: f64,
     pub(super) right: f64,
 }
 
-/// The part of a frame's samples that an extended range is made of, as indices into the frame;
-/// `None` if no sample lies after the start of the range.
+/// Returns the part of a frame's samples that make up an extended range; `None` if no sample is
+/// after the start of the range.
 pub(super) fn extent(
     times: &[i64],
     values: &[f64],
@@ -69,7 +69,7 @@ pub(super) fn extent(
     Some(Extent { first, end: end.max(first), left, right })
 }
 
-/// Returns the value at a time between two samples; a counter that fell is taken to start at 0.
+/// Returns the value at a time between two samples; a decreasing counter is taken to start at 0.
 ///
 /// Source: `interpolate` of Prometheus.
 fn interpolate(times: &[i64], values: &[f64], time_ms: i64, is_counter: bool) -> f64 {
@@ -108,7 +108,7 @@ impl Kernel for ExtendedRate {
 }
 
 impl ExtendedRate {
-    /// The values before all resets from the left boundary to the right one.
+    /// Returns the sum of the values before all resets between the boundaries.
     fn correction(&mut self, frame: &Frame<'_>, extent: &Extent) -> f64 {
         self.resets.forget_up_to(frame.samples.number(frame.lo));
         let lost = |before: f64, after: f64| if after < before { before } else { 0.0 };
@@ -133,7 +133,7 @@ impl ExtendedRate {
 #[derive(Debug)]
 pub(super) struct AnchoredNeighbours {
     neighbours: Neighbours,
-    /// The numbers of the samples of the frame that count, next to the one before.
+    /// Numbers of the samples of the frame that differ from the previous one.
     counted: VecDeque<u64>,
 }
 
@@ -170,7 +170,7 @@ impl Kernel for AnchoredNeighbours {
     }
 }
 
-/// An instant selector that is `smoothed`: the value between the samples around each step.
+/// `smoothed` instant selector: the value interpolated between the samples around each step.
 ///
 /// Source: `smoothSeries` of Prometheus.
 #[derive(Debug)]
@@ -191,7 +191,7 @@ impl Kernel for SmoothedLookup {
     }
 }
 
-/// The samples that the answer of an extended range selector shows.
+/// Returns the samples that the result of an extended range selector contains.
 ///
 /// Source: `extendFloats` of Prometheus.
 pub(super) fn extended_samples(

@@ -1,4 +1,4 @@
-//! Origin of the samples of a reader's rows: cursors, or the tiles of a subquery.
+//! Sources of a reader's samples: cursors, or the tiles of a subquery.
 
 use std::sync::Arc;
 
@@ -11,9 +11,9 @@ use crate::exec::selector::series_cursor::{SeriesCursor, WantedSeries, prefetch_
 use crate::steps::Steps;
 use crate::tile::{HistogramCell, Tile, TileShape};
 
-/// Origin of the samples of a reader's rows.
+/// Source of a reader's samples.
 pub(super) enum Feed<'a> {
-    /// One cursor a row.
+    /// One cursor per row.
     Cursors(CursorFeed<'a>),
     /// Tiles of a subquery.
     Grid(GridFeed<'a>),
@@ -21,13 +21,13 @@ pub(super) enum Feed<'a> {
 
 /// Cursors over loaded series.
 ///
-/// Each is opened when its row is first asked for. What is read in one go then has one cursor open
-/// at a time, and the memory of one.
+/// Each cursor is opened when its row is first read. A sequential read has one open cursor at a
+/// time, and the memory of one.
 pub(super) struct CursorFeed<'a> {
     set: &'a dyn SeriesSet,
     step_ranges: Option<StepRanges>,
     cursors: Vec<SeriesCursor<'a>>,
-    /// Room for samples, once it is needed.
+    /// Buffer for samples, allocated when needed.
     batch: Option<Box<SampleBatch>>,
 }
 
@@ -42,7 +42,7 @@ pub(super) struct GridFeed<'a> {
     tile: Option<(Tile, Reservation)>,
 }
 
-/// The values of one row of a subquery's inner expression over the steps of a tile.
+/// Values of one row of a subquery's inner expression at the steps of a tile.
 pub(super) struct GridRow<'a> {
     steps: Steps,
     first_step: usize,
@@ -57,7 +57,7 @@ impl<'a> GridRow<'a> {
         self.presence.iter().map(|word| word.count_ones() as usize).sum()
     }
 
-    /// Times and values of the floats, ascending.
+    /// Returns timestamps and values of the floats, ascending.
     pub(super) fn floats(&self) -> impl Iterator<Item = (i64, f64)> {
         self.presence.iter().enumerate().flat_map(move |(word_index, word)| {
             let mut bits = *word;
@@ -70,7 +70,7 @@ impl<'a> GridRow<'a> {
         })
     }
 
-    /// Times and histograms, ascending.
+    /// Returns timestamps and histograms, ascending.
     pub(super) fn histograms(&self) -> impl Iterator<Item = (i64, &'a Arc<Histogram>)> {
         let cells = self.histograms.iter().enumerate();
         cells.filter_map(move |(index, cell)| {
@@ -80,8 +80,8 @@ impl<'a> GridRow<'a> {
 }
 
 impl<'a> Feed<'a> {
-    /// The samples of some series; those of loaded ones that no window sees may be left out.
-    /// `batch` is room for samples, if there is some already.
+    /// Returns the samples of some series; samples that no range contains may be missing. `batch`
+    /// is a buffer for reuse.
     pub(super) fn new(
         ctx: &'a Context,
         origin: &'a Origin,
@@ -110,7 +110,7 @@ impl<'a> Feed<'a> {
 }
 
 impl Feed<'_> {
-    /// The room for samples, for another feed.
+    /// Takes the sample buffer for another feed.
     pub(super) fn give_room(&mut self) -> Option<Box<SampleBatch>> {
         match self {
             Feed::Cursors(feed) => feed.batch.take(),
@@ -126,8 +126,8 @@ impl CursorFeed<'_> {
         prefetch_series(self.set, behind);
     }
 
-    /// Hands over the samples of a row up to a bound, a batch at a time. `row` is its index here
-    /// and the index of its series; after its last samples nothing is kept open for it.
+    /// Passes on the samples of a row up to a time, in batches. `row` contains its index here and
+    /// the index of its series; its cursor is closed after the last samples.
     #[inline]
     pub(super) fn take(
         &mut self,
@@ -140,7 +140,7 @@ impl CursorFeed<'_> {
     ) -> Result<(), QueryError> {
         let CursorFeed { set, step_ranges, cursors, batch } = self;
         let batch = batch.get_or_insert_with(SampleBatch::new);
-        // What a histogram says of its counter refers to the one before it.
+        // The reset hint of a histogram refers to the previous one.
         let step_ranges = step_ranges.filter(|_| !set.has_histograms(series as usize));
         let wanted = WantedSeries { set: *set, series, step_ranges };
         loop {
@@ -160,7 +160,7 @@ impl CursorFeed<'_> {
 }
 
 impl GridFeed<'_> {
-    /// Hands over all values up to a bound, row by row. Some beyond the bound may be among them.
+    /// Passes on all values up to a time, row by row, possibly with later ones.
     pub(super) fn pull(
         &mut self,
         until_ms: i64,
@@ -196,7 +196,7 @@ impl GridFeed<'_> {
     }
 }
 
-/// Returns the bytes of a histogram on the heap.
+/// Returns the heap bytes of a histogram.
 pub(super) fn histogram_bytes(histogram: &Histogram) -> u64 {
     (size_of::<Histogram>() + histogram.heap_bytes()) as u64
 }

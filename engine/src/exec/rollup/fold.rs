@@ -1,4 +1,4 @@
-//! Sums, means and extremes over ranges: each sample is folded in a bounded number of times.
+//! Sums, means and extremes over ranges, with a bounded number of operations per sample.
 
 use std::collections::VecDeque;
 
@@ -6,13 +6,13 @@ use crate::exec::numeric::compensated::{self, Sum};
 use crate::exec::rollup::buffer::{Frame, Kernel, Samples};
 use crate::exec::rollup::halves::{Both, Halves};
 
-/// Below this share of the sum of absolute values a sum is computed again in order.
+/// Sums below this fraction of the sum of absolute values are recomputed in order.
 const CANCELLATION_MAX: f64 = 1e-11;
 
 /// `sum_over_time`, `avg_over_time`.
 #[derive(Debug)]
 pub(super) struct Fold {
-    /// True if the answer is the mean.
+    /// Whether the result is the mean.
     is_mean: bool,
     halves: Halves<PartialSum>,
 }
@@ -23,7 +23,7 @@ impl Fold {
     }
 }
 
-/// The sum of some samples, and of their absolute values.
+/// Sum of some samples, and of their absolute values.
 #[derive(Debug, Clone, Copy, Default)]
 struct PartialSum {
     sum: Sum,
@@ -51,7 +51,7 @@ impl Kernel for Fold {
             Both { front, back } => front.or(back)?,
         };
         let count = (frame.hi - frame.lo) as f64;
-        // Where terms cancel or overflow, the order of the additions matters.
+        // If terms cancel or overflow, the order of additions matters.
         let is_exact = absolute < f64::MAX && sum.total().abs() >= absolute * CANCELLATION_MAX;
         Some(match (is_exact, self.is_mean) {
             (true, false) => sum.total(),
@@ -68,12 +68,12 @@ impl Kernel for Fold {
 
 /// `min_over_time`, `max_over_time`, `ts_of_min_over_time`, `ts_of_max_over_time`.
 ///
-/// The deque holds the samples that can still become the extreme: each beats all after it.
+/// The deque holds the samples that may become the extreme: each beats all later ones.
 /// Source: `compareOverTime` of Prometheus: NaN loses to every number.
 #[derive(Debug)]
 pub(super) struct Extreme {
     is_max: bool,
-    /// True if the answer is when, and among equals the last one counts.
+    /// Whether the result is the timestamp; of equal values, the last one counts.
     is_time: bool,
     candidates: VecDeque<Candidate>,
 }
@@ -132,7 +132,7 @@ impl Kernel for Extreme {
     }
 }
 
-/// Functions that look at the boundaries of the range alone.
+/// Functions that need only the first and last sample or their number.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Boundary {
     /// `count_over_time`

@@ -1,10 +1,10 @@
-//! Sums over a moving range, in two parts, whose bits depend on the range alone.
+//! Sums over a moving range in two parts, whose bits depend only on the range.
 //!
-//! Subtracting what leaves a range from a running sum would keep its rounding errors. So a range
-//! is cut in two at a boundary: the part before it is summed from the boundary backwards, one sum
-//! an item, so that each is there when the range has left those before; the part after it is summed
-//! forwards. Boundaries lie at the multiples of the range's length since the epoch, so that each range
-//! holds exactly one, and each item is added twice in all.
+//! Subtracting from a running sum would accumulate rounding errors. So a range is split at a
+//! border. Items before the border are summed backwards from it, one sum per item, so that each sum
+//! is available after earlier items have left. Items after the border are summed forwards. Borders
+//! are at multiples of the range's duration since the epoch, so each range contains exactly one,
+//! and each item is added twice in total.
 //!
 //! ```text
 //!            range
@@ -13,8 +13,8 @@
 //!    |           |           |          boundaries
 //! ```
 //!
-//! Where a query begins decides on nothing: of a range that two queries look at, each item is
-//! added in the same order.
+//! The sums do not depend on the start of a query: two queries add the items of the same range in
+//! the same order.
 
 use std::ops::Range;
 
@@ -24,28 +24,28 @@ use crate::exec::rollup::buffer::Frame;
 
 /// Sums over the items of a moving range.
 ///
-/// Invariant: ranges move forward. Items enter and leave in their
-/// order; items after the boundary stay as long as the boundary does.
+/// Invariant: ranges move forward. Items enter and leave in order; items after the border stay
+/// until the border changes.
 #[derive(Debug, Default)]
 pub(super) struct Halves<P> {
     boundary_ms: i64,
-    /// Number of the first item after the boundary; `None` before the first range.
+    /// Number of the first item after the border; `None` before the first range.
     boundary: Option<u64>,
-    /// One past the number of the last item in `back`.
+    /// Number after the last item in `back`.
     end: u64,
     /// Sums of the items before the boundary: of the last one, of the last two, and so on.
     front: Vec<P>,
     back: P,
 }
 
-/// The sums of both parts of a range; nothing where a part has no items.
+/// Sums of both parts of a range; `None` for a part without items.
 pub(super) struct Both<P> {
     pub(super) front: Option<P>,
     pub(super) back: Option<P>,
 }
 
 impl<P: Copy + Default> Halves<P> {
-    /// The sums over the samples of a range; `plus` adds a time and a value.
+    /// Returns the sums over the samples of a range; `plus` adds a time and a value.
     #[inline]
     pub(super) fn of_samples(
         &mut self,
@@ -68,8 +68,8 @@ impl<P: Copy + Default> Halves<P> {
         })
     }
 
-    /// The sums over the items with these numbers. `boundary` gives the number of the first one
-    /// after the boundary, and `items` those with some numbers.
+    /// Returns the sums over the items with these numbers. `border` returns the number of the first
+    /// item after the border, and `items` returns items by number.
     #[inline]
     pub(super) fn of<I: DoubleEndedIterator>(
         &mut self,
@@ -106,17 +106,17 @@ impl<P: Copy + Default> Halves<P> {
         }
     }
 
-    /// Returns the number of the first item after the current boundary.
+    /// Returns the number of the first item after the current border.
     pub(super) fn boundary(&self) -> Option<u64> {
         self.boundary
     }
 
-    /// Recomputes the boundary at the next range.
+    /// Makes the next range determine the border again.
     pub(super) fn forget_boundary(&mut self) {
         self.boundary = None;
     }
 
-    /// Returns the last boundary before the end of a range.
+    /// Returns the last border before the end of a range.
     #[inline]
     pub(super) fn boundary_ms(&self, range: TimeRange) -> i64 {
         let TimeRange { start_ms, end_ms } = range;
@@ -127,7 +127,7 @@ impl<P: Copy + Default> Halves<P> {
         if is_same { self.boundary_ms } else { (end_ms - 1).div_euclid(range_ms) * range_ms }
     }
 
-    /// Returns the number of bytes held.
+    /// Returns the bytes held.
     pub(super) fn bytes(&self) -> u64 {
         (self.front.capacity() * size_of::<P>()) as u64
     }

@@ -1,6 +1,6 @@
-//! The kernels of each function over ranges: one for floats, one for mixed series.
+//! Selection of the kernels of each range function: one for floats, one for mixed series.
 //!
-//! They are chosen here, once for a reader; the kernels are in the other files.
+//! The kernels themselves are in the other files of this folder.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ use super::mixed;
 use super::spread::{Mad, Quantile, Variance};
 use super::trend::{Prediction, Slope, Smoothing};
 
-/// The kernels of a function, with its parameters, one a step.
+/// Kernels of a function, with its parameters by step.
 #[derive(Debug, Clone)]
 pub(super) enum RollupKernel {
     Rate {
@@ -47,7 +47,7 @@ pub(super) enum RollupKernel {
         is_time: bool,
     },
     Boundary(Boundary),
-    /// Number of samples, histograms counted by their size.
+    /// Number of samples; a histogram counts by its size.
     Size,
     Variance {
         is_stddev: bool,
@@ -70,7 +70,7 @@ pub(super) enum RollupKernel {
 impl RollupKernel {
     /// Returns the kernels of a function; `args` are its evaluated arguments except for the range.
     ///
-    /// Errors: a function that takes no range, and missing arguments.
+    /// Errors: a function without a range argument, and missing arguments.
     pub(super) fn new(
         function: &Function,
         mode: RangeMode,
@@ -135,7 +135,7 @@ impl RollupKernel {
         })
     }
 
-    /// Returns whether a fall or an earlier start means a counter reset.
+    /// Returns whether counter resets matter: a decrease or a new start timestamp.
     pub(super) fn is_of_counters(&self) -> bool {
         match self {
             RollupKernel::Rate { is_counter, .. }

@@ -1,10 +1,9 @@
 //! Functions of samples over ranges.
 //!
-//! A reader holds, for each series, the samples that the current range can see and a kernel's
-//! state. For each tile it takes the samples up to the tile's last step from a cursor, or from
-//! the inner expression of a subquery, and moves the range over them: a sample enters once and
-//! leaves once. Kernels are chosen when a reader is opened; loops over samples are compiled for
-//! each of them.
+//! For each series, a reader holds the samples in the current range and the state of a kernel. For
+//! each tile it reads the samples up to the tile's last step from a cursor, or from the inner
+//! expression of a subquery, and moves the range over them: each sample enters and leaves once.
+//! Kernels are chosen when a reader is opened; loops over samples are compiled for each kernel.
 
 mod buffer;
 mod counter;
@@ -43,7 +42,7 @@ use output_annotation::OutputAnnotation;
 pub(crate) use output_annotation::invalid_quantile;
 pub use raw::{RawSamples, raw_series};
 
-/// Origin of the samples.
+/// Source of the samples.
 pub enum Origin {
     /// Loaded series.
     Set(Arc<dyn SeriesSet>),
@@ -59,7 +58,7 @@ impl Origin {
         }
     }
 
-    /// Returns the metric name of the samples' series.
+    /// Returns the metric name of a series.
     fn metric_name(&self, series: u32) -> &str {
         match self {
             Origin::Set(set) => set.labels(series as usize).metric_name(),
@@ -75,7 +74,7 @@ impl Origin {
     }
 }
 
-/// The output of a function of samples over ranges.
+/// Operator of a function of samples over ranges.
 pub struct RollupOperator {
     ctx: Context,
     origin: Origin,
@@ -85,17 +84,16 @@ pub struct RollupOperator {
     kernel: RollupKernel,
     note: OutputAnnotation,
     mixing: Mixing,
-    /// True if there may be histograms among the samples.
+    /// Whether the samples may contain histograms.
     takes_histograms: bool,
-    /// True if there may be histograms in the result, if there are some among the samples.
+    /// Whether the result may contain histograms if the samples do.
     gives_histograms: bool,
-    /// Room that readers have left, for those to come: new room would have to be zeroed by the
-    /// system over and over.
+    /// Buffers of finished readers for reuse: the system would have to zero new ones each time.
     spare: Mutex<Vec<Spare>>,
     _reservation: Reservation,
 }
 
-/// The room of a reader that is done.
+/// Buffers of a finished reader.
 #[derive(Default)]
 struct Spare {
     buffers: Vec<Buffer>,
@@ -103,7 +101,7 @@ struct Spare {
     reservation: Option<Reservation>,
 }
 
-/// Kernel that answers ranges.
+/// Evaluation of ranges.
 struct Method {
     kernel: RollupKernel,
     histograms: Histograms,
@@ -113,9 +111,9 @@ struct Method {
 }
 
 impl RollupOperator {
-    /// An operator for a planned call; `args` are its evaluated other arguments.
+    /// Returns the operator of a planned call; `args` are its evaluated other arguments.
     ///
-    /// Errors: a function that does not take the range's mode, and the memory limit.
+    /// Errors: a function that does not support the range's mode, and the memory limit.
     pub fn new(
         ctx: &Context,
         steps: Steps,
@@ -134,7 +132,7 @@ impl RollupOperator {
         RollupOperator::build(ctx, steps, origin, ranges, how, drops_name)
     }
 
-    /// An operator for an instant selector that is `smoothed`; `span` is where it stands.
+    /// Returns the operator of a `smoothed` instant selector at `span`.
     pub fn smoothed_lookup(
         ctx: &Context,
         steps: Steps,
@@ -153,8 +151,8 @@ impl RollupOperator {
         RollupOperator::build(ctx, steps, Origin::Set(set), ranges, how, false)
     }
 
-    /// An operator that gives how many samples are in each range, with what the mode of the
-    /// range looks at beyond it; a histogram counts by its size.
+    /// Returns an operator that counts the samples of each range, including those outside it that
+    /// its mode needs; a histogram counts by its size.
     pub fn range_sizes(
         ctx: &Context,
         steps: Steps,
@@ -212,6 +210,8 @@ fn ranges(input: &RangeInput) -> Ranges {
     Ranges { times: input.times, range_ms: input.range_ms, margin: input.margin }
 }
 
+/// Checks that the function supports the mode of its range.
+///
 /// Source: `AnchoredSafeFunctions` and `SmoothedSafeFunctions` of Prometheus.
 fn check_mode(function: &Function, mode: RangeMode) -> Result<(), QueryError> {
     let (word, least) = match mode {
@@ -259,7 +259,7 @@ impl VectorOperator for RollupOperator {
     }
 }
 
-/// Returns the length of a range with its margin.
+/// Returns the distance that a range looks back and ahead, including its margin.
 fn whole_reach(input: &RangeInput) -> Reach {
     let back_ms = input.range_ms.saturating_add(input.margin.back_ms);
     Reach { back_ms, ahead_ms: input.margin.ahead_ms }

@@ -1,25 +1,25 @@
-//! Sums over a moving range from which spread and trend follow.
+//! Sums over a moving range that determine variance and regression.
 //!
-//! The range is kept in two parts ([`super::halves`]), so that nothing is ever subtracted. Times
-//! and values are taken relative to an origin inside the part, the sample next to the boundary, so
-//! that little cancels; the two parts are put together by what is between their means.
+//! The range is kept in two parts ([`super::halves`]), so that nothing is subtracted. Times and
+//! values are relative to an origin inside the part, the sample next to the border, so that little
+//! cancels. The two parts are merged using the difference of their means.
 
 use crate::exec::numeric::compensated::Sum;
 use crate::exec::rollup::buffer::{Frame, Samples};
 use crate::exec::rollup::halves::{Both, Halves};
 
-/// Prometheus' own rounding grows by this factor at most where sums over the range stand in for
-/// its loop over the samples: results agree to about 1e-10 then. Beyond it the loop is taken.
+/// Maximum growth of Prometheus' rounding errors up to which sums replace its loop over samples:
+/// results then agree to about 1e-10. Above, the loop is used.
 const CONDITION_MAX: f64 = 1e5;
 
-/// Counts of special values in a moving range.
+/// Kinds of the values in a moving range.
 #[derive(Debug, Default)]
 struct Kinds {
-    /// Number of values that are NaN.
+    /// Number of NaN values.
     nan_count: usize,
     /// Number of infinite values.
     infinite_count: usize,
-    /// Number of neighbours that differ.
+    /// Number of adjacent values that differ.
     change_count: usize,
 }
 
@@ -49,7 +49,7 @@ impl Kinds {
 #[derive(Debug, Clone, Copy, Default)]
 struct Squares {
     count: f64,
-    /// Origin of the values: the first of them.
+    /// Value that others are relative to: the first of them.
     origin: f64,
     first: Sum,
     second: Sum,
@@ -83,20 +83,20 @@ impl Squares {
     }
 }
 
-/// Mean and spread of some values.
+/// Variance of some values.
 struct Spread {
     count: f64,
     origin: f64,
-    /// Counted from the origin.
+    /// Relative to the origin.
     mean: f64,
-    /// The sum of squared distances from the mean.
+    /// Sum of squared distances from the mean.
     squares: f64,
-    /// Sum of what has been subtracted.
+    /// Amount that was subtracted.
     cancelled: f64,
 }
 
 impl Spread {
-    /// That of all values together.
+    /// Merges two sets of values.
     #[inline]
     fn merged(self, other: &Spread) -> Spread {
         let count = self.count + other.count;
@@ -112,7 +112,7 @@ impl Spread {
     }
 }
 
-/// The variance of the values in a moving range.
+/// Variance of the values in a moving range.
 #[derive(Debug, Default)]
 pub(super) struct MovingVariance {
     kinds: Kinds,
@@ -130,7 +130,7 @@ impl MovingVariance {
         self.kinds.leave(samples, at, hi);
     }
 
-    /// The variance; nothing where rounding would show.
+    /// Returns the variance, or `None` if rounding errors would be visible.
     #[inline]
     pub(super) fn value(&mut self, frame: &Frame<'_>) -> Option<f64> {
         if self.kinds.nan_count + self.kinds.infinite_count > 0 {
@@ -146,7 +146,7 @@ impl MovingVariance {
         };
         let variance = total.squares / total.count;
         let mean = total.origin + total.mean;
-        // Prometheus rounds to the size of the mean, the sums here to that of the squares.
+        // Prometheus rounds relative to the mean, these sums relative to the squares.
         let is_exact = variance < f64::MAX
             && variance > f64::MIN_POSITIVE / f64::EPSILON
             && total.cancelled <= CONDITION_MAX * total.squares
@@ -159,7 +159,7 @@ impl MovingVariance {
     }
 }
 
-/// Sample from which times and values are counted.
+/// Sample that times and values are relative to.
 #[derive(Debug, Clone, Copy, Default)]
 struct Origin {
     time_ms: i64,
@@ -212,23 +212,23 @@ impl Products {
     }
 }
 
-/// Moments of some samples about their means.
+/// Means and covariance of some samples.
 struct Scatter {
     count: f64,
     origin: Origin,
-    /// The means of times and values, counted from the origin.
+    /// Means of times and values, relative to the origin.
     x: f64,
     y: f64,
     /// Sums, not divided by the count.
     covariance: f64,
     variance: f64,
-    /// Amount that cancelled in both.
+    /// Amounts that cancelled in both.
     lost: f64,
     lost_of_x: f64,
 }
 
 impl Scatter {
-    /// That of all samples together.
+    /// Merges two sets of samples.
     fn merged(self, other: &Scatter) -> Scatter {
         let count = self.count + other.count;
         let share = other.count / count;
@@ -250,28 +250,29 @@ impl Scatter {
     }
 }
 
-/// A straight line through the samples of a moving range.
+/// Regression line through the samples of a moving range.
 #[derive(Debug, Default)]
 pub(super) struct MovingLine {
     kinds: Kinds,
     halves: Halves<Products>,
 }
 
-/// A straight line: a value at a time, and a slope.
+/// Line defined by slope and intercept.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct RegressionLine {
-    /// A second.
+    /// Per second.
     pub(super) slope: f64,
-    /// At the time of the intercept.
+    /// Value at the time of the intercept.
     pub(super) intercept: f64,
-    /// By how much rounding has grown.
+    /// Growth of rounding errors.
     condition: f64,
-    /// The largest of what the intercept is added up from.
+    /// Largest term of the intercept.
     term_max: f64,
 }
 
 impl RegressionLine {
-    /// Returns the value some seconds after the intercept; `None` where rounding would show.
+    /// Returns the value at this number of seconds after the intercept; `None` if rounding errors
+    /// would be visible.
     pub(super) fn at(&self, seconds: f64) -> Option<f64> {
         let rise = self.slope * seconds;
         let value = rise + self.intercept;
@@ -291,7 +292,7 @@ impl MovingLine {
         self.kinds.leave(samples, at, hi);
     }
 
-    /// Returns whether all values are the same, or none can be said: then no sum is needed.
+    /// Returns whether all values are equal, so that no sum is needed.
     #[inline]
     pub(super) fn is_flat(&self) -> bool {
         self.kinds.change_count == 0
@@ -303,7 +304,8 @@ impl MovingLine {
         self.kinds.nan_count > 0
     }
 
-    /// The line through samples that are not all the same; nothing where rounding would show.
+    /// Returns the line through samples that are not all equal; `None` if rounding errors would be
+    /// visible.
     pub(super) fn line(&mut self, frame: &Frame<'_>, intercept_ms: i64) -> Option<RegressionLine> {
         if self.kinds.infinite_count > 0 {
             return None;
@@ -315,7 +317,7 @@ impl MovingLine {
             }
             Both { front, back } => front.or(back)?.scatter(),
         };
-        // What Prometheus' sums are, which count times from the intercept and values from 0.
+        // Prometheus' sums, which are relative to the intercept's time and to the value 0.
         let theirs_x = x - intercept_ms.wrapping_sub(origin.time_ms) as f64 / 1e3;
         let theirs_y = y + origin.value;
         let lost = lost.max((theirs_x * theirs_y * n).abs());

@@ -1,51 +1,51 @@
-//! The values of a range in ascending order, kept from step to step.
+//! Values of a range in ascending order, updated from step to step.
 //!
-//! Where neighbouring ranges share most of their samples, what leaves is replaced by what comes:
-//! two binary searches and a move of the values between the two places. Where they share little,
-//! only the values that are asked for are selected.
+//! If adjacent ranges share most samples, values that leave are replaced by those that enter: two
+//! binary searches and a move of the values in between. If they share few, the required values are
+//! selected without sorting.
 
 use crate::exec::rollup::buffer::Frame;
 
-/// A range is kept sorted while at most this share of its samples changes in a step:
-/// from there on, selecting is cheaper than replacing.
+/// A range is kept sorted while at most one in this many of its samples changes per step: with more
+/// changes, selection is cheaper.
 const SHARE_OF_CHANGES: usize = 8;
 
 /// Values with NaN below all others, and −0 below 0.
 ///
-/// Invariant: `keys` are those of the samples `first..end`; they ascend while `is_sorted`.
+/// Invariant: `keys` belong to the samples `first..end`; they ascend while `is_sorted`.
 #[derive(Debug, Default)]
 pub(super) struct Ordered {
     keys: Vec<i64>,
     is_sorted: bool,
-    /// The number of the first sample.
+    /// Number of the first sample.
     first: u64,
-    /// One past the number of the last sample.
+    /// Number after the last sample.
     end: u64,
 }
 
-/// An integer that sorts as its float does; one for all NaN, below every other.
+/// Returns an integer that sorts like the float; all NaN are equal and below every other.
 #[inline]
 fn key(value: f64) -> i64 {
     if value.is_nan() { i64::MIN } else { flipped(value.to_bits() as i64) }
 }
 
-/// The float of a key.
+/// Returns the float of a key.
 #[inline]
 fn value(key: i64) -> f64 {
     f64::from_bits(flipped(key) as u64)
 }
 
-/// Negative floats sort backwards as integers.
+/// Reverses the order of negative floats, which sort backwards as integers.
 #[inline]
 fn flipped(bits: i64) -> i64 {
     bits ^ (((bits >> 63) as u64) >> 1) as i64
 }
 
 impl Ordered {
-    /// The bytes of a value.
+    /// Bytes of a value.
     pub(super) const SAMPLE_BYTES: u64 = size_of::<i64>() as u64;
 
-    /// Takes over the samples of a range, which is not before the one taken over last.
+    /// Sets the samples of a range, which is not before the previous one.
     pub(super) fn take(&mut self, frame: &Frame<'_>) {
         let first = frame.samples.number(frame.lo);
         let end = frame.samples.number(frame.hi);
@@ -66,11 +66,10 @@ impl Ordered {
         (self.first, self.end) = (first, end);
     }
 
-    /// Replaces what has left since the range before by what has come.
+    /// Replaces the values that have left since the previous range by new ones.
     fn replace_all(&mut self, frame: &Frame<'_>) {
-        // A range with samples in common follows upon the one before: had there been one without
-        // samples in between, this one would begin after `end`. So those that left now are
-        // still in memory.
+        // A range with common samples directly follows the previous one: after an empty range, this
+        // one would begin after `end`. So the samples that have left are still in memory.
         let left = frame.samples.place(self.first)..frame.lo;
         let come = frame.samples.place(self.end)..frame.hi;
         let values = frame.samples.values;
@@ -90,7 +89,7 @@ impl Ordered {
         }
     }
 
-    /// Replaces a key that is there; those between the two places move by one.
+    /// Replaces an existing key; keys between the two positions move by one.
     #[inline]
     fn replace(&mut self, old: i64, new: i64) {
         let from = self.keys.partition_point(|k| *k < old);
@@ -105,7 +104,7 @@ impl Ordered {
         }
     }
 
-    /// The φ-quantile, interpolated between neighbours.
+    /// Returns the φ-quantile, interpolated between adjacent values.
     ///
     /// Source: `quantile` in `promql/quantile.go` of Prometheus.
     pub(super) fn quantile(&mut self, phi: f64) -> f64 {
@@ -129,7 +128,7 @@ impl Ordered {
         })
     }
 
-    /// The median of the distances from the median; NaN where any value is.
+    /// Returns the median of the distances from the median; NaN if any value is NaN.
     ///
     /// Source: `funcMadOverTime` of Prometheus.
     pub(super) fn median_deviation(&mut self) -> f64 {
@@ -142,7 +141,7 @@ impl Ordered {
             return f64::NAN;
         }
         let median = self.quantile(0.5);
-        // Distances from an infinite median are NaN in part, and do not ascend away from it.
+        // Some distances from an infinite median are NaN, and they do not ascend away from it.
         if self.is_sorted && median.is_finite() {
             return between(0.5, self.keys.len(), |lower| self.distances(median, lower));
         }
@@ -152,10 +151,10 @@ impl Ordered {
         distances.quantile(0.5)
     }
 
-    /// Of the distances from a number in ascending order, the one at an index and the next.
+    /// Returns the distance from a number at an index in ascending order, and the next one.
     ///
-    /// On either side of the number the distances ascend away from it: of the `index` least ones,
-    /// a binary search finds how many lie on the left.
+    /// On either side of the number, distances ascend away from it: a binary search finds how many
+    /// of the `index` smallest are on the left.
     fn distances(&self, middle: f64, index: usize) -> (f64, f64) {
         let middle_at = self.keys.partition_point(|k| value(*k) < middle);
         let (left_count, right_count) = (middle_at, self.keys.len() - middle_at);
@@ -171,7 +170,7 @@ impl Ordered {
                 low = taken + 1;
             }
         }
-        // What is past the end is NaN, which loses against any number.
+        // Beyond the end is NaN, which loses against any number.
         let (next_left, next_right) = (left(low), right(index - low));
         let is_left = next_left <= next_right || next_right.is_nan();
         if is_left {
@@ -181,13 +180,13 @@ impl Ordered {
         }
     }
 
-    /// Returns the number of bytes held.
+    /// Returns the bytes held.
     pub(super) fn bytes(&self) -> u64 {
         (self.keys.capacity() * size_of::<i64>()) as u64
     }
 }
 
-/// The φ-quantile of numbers of which a neighbouring pair can be had by the index of the lower.
+/// Returns the φ-quantile of numbers, given a function that returns a pair of adjacent ones.
 #[inline]
 fn between(phi: f64, count: usize, pair: impl FnOnce(usize) -> (f64, f64)) -> f64 {
     let rank = phi * (count - 1) as f64;

@@ -1,4 +1,4 @@
-//! Warnings and infos of functions over ranges.
+//! Warnings and infos of range functions.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Mutex;
@@ -13,14 +13,14 @@ use crate::parse::ast::Span;
 use crate::plan::Rollup;
 use crate::tile::is_present;
 
-/// Annotation about an operator's output, reported once there is some.
+/// Annotation of an operator's output, reported if there is any output.
 pub(super) enum OutputAnnotation {
     None,
-    /// The names of metrics that look like no counter.
+    /// Names of metrics that do not look like counters.
     ///
     /// Source: `NewPossibleNonCounterInfo` of Prometheus.
     NonCounter {
-        /// By series, the place of its name in `names`.
+        /// Index in `names`, by series.
         name_of: Vec<Option<u32>>,
         names: Vec<(String, AtomicBool)>,
         cause: Cause,
@@ -50,7 +50,7 @@ impl OutputAnnotation {
         }
     }
 
-    /// Looks at the presence of one row of a tile that begins at a step.
+    /// Processes the presence of one row of a tile that begins at a step.
     #[inline]
     pub(super) fn take(&self, ctx: &Context, series: u32, first_step: usize, presence: &[u64]) {
         match self {
@@ -87,19 +87,21 @@ fn is_invalid(phi: f64) -> bool {
     !(0.0..=1.0).contains(&phi)
 }
 
+/// Returns the warning of an invalid quantile.
+///
 /// Source: `NewInvalidQuantileWarning` of Prometheus.
 pub(crate) fn invalid_quantile(phi: f64) -> String {
     format!("quantile value should be between 0 and 1, got {}", general(phi))
 }
 
-/// Returns the cause of a call's annotations: the first argument, as Prometheus places it.
+/// Returns the position for annotations of a call: the first argument, as in Prometheus.
 pub(super) fn cause(rollup: &Rollup, kernel: &RollupKernel, origin: &Origin) -> Cause {
     let at = match (kernel, origin) {
         (RollupKernel::Quantile { .. }, _) => {
             rollup.call.args.first().map_or(rollup.input.span, |arg| arg.span)
         }
         (_, Origin::Set(_)) => rollup.input.span,
-        // The range vector that Prometheus makes of a subquery has no place in the query.
+        // The range vector that Prometheus makes of a subquery has no position in the query.
         (_, Origin::Operator(_)) => Span::default(),
     };
     Cause { at, operands: rollup.call.arguments_span() }

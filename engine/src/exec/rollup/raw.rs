@@ -1,4 +1,4 @@
-//! Range selectors and subqueries as the answer of an instant query: the samples themselves.
+//! Range selectors and subqueries as the result of an instant query: the samples themselves.
 
 use std::sync::Arc;
 
@@ -12,19 +12,19 @@ use crate::exec::rollup::{Origin, extended, whole_reach};
 use crate::parse::ast::RangeMode;
 use crate::plan::RangeInput;
 
-/// The samples of one series.
+/// Samples of one series.
 pub struct RawSamples {
-    /// Its labels, and whether the name goes.
+    /// Labels, and whether the name is dropped.
     pub meta: SeriesMeta,
-    /// Times, ascending.
+    /// Timestamps, ascending.
     pub times: Vec<i64>,
-    /// Values, as many as times.
+    /// Values, one per timestamp.
     pub values: Vec<f64>,
-    /// Native histograms with their times, ascending.
+    /// Native histograms with timestamps, ascending.
     pub histograms: Vec<(i64, Arc<Histogram>)>,
 }
 
-/// The samples in the range of the first step; series without any are left out.
+/// Returns the samples in the range of the first step, without empty series.
 pub fn raw_series(
     ctx: &Context,
     input: &RangeInput,
@@ -79,7 +79,7 @@ pub fn raw_series(
 struct Read {
     times: Vec<i64>,
     values: Vec<f64>,
-    /// Staleness markers included.
+    /// Including staleness markers.
     histograms: Vec<(i64, Arc<Histogram>)>,
 }
 
@@ -120,7 +120,9 @@ fn read(
     Ok(read)
 }
 
-/// Source: `matrixSelector` of Prometheus, to which a staleness marker is a histogram too.
+/// Checks that histograms are allowed in the mode.
+///
+/// Source: `matrixSelector` of Prometheus, where a staleness marker is a histogram, too.
 fn check_mode(mode: RangeMode, histograms: &[(i64, Arc<Histogram>)]) -> Result<(), QueryError> {
     let word = match mode {
         RangeMode::Anchored if !histograms.is_empty() => "anchored",

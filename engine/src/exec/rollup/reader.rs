@@ -1,4 +1,4 @@
-//! The reader of ranges: takes samples, moves the ranges over them, and charges what it holds.
+//! Reader of ranges: reads samples, moves the ranges over them, and charges the memory held.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -13,7 +13,7 @@ use crate::exec::rollup::{RollupOperator, Spare};
 use crate::tile::Tile;
 
 impl RollupOperator {
-    /// A reader of some series with a kernel each.
+    /// Returns a reader of some series with a kernel each.
     pub(super) fn reader<'a, K: Kernel + 'a>(
         &'a self,
         series: &[u32],
@@ -39,32 +39,32 @@ impl RollupOperator {
 struct RollupReader<'a, K: Kernel> {
     operator: &'a RollupOperator,
     rows: Vec<Row<K>>,
-    /// Room for rows that have taken no samples yet.
+    /// Buffers for rows without samples so far.
     idle: Vec<Buffer>,
     feed: Feed<'a>,
     step: usize,
-    /// Memory of the buffers and of the other state of rows.
+    /// For the buffers and the other memory of rows.
     reservation: Reservation,
 }
 
-/// One series of a reader.
+/// A series of a reader.
 struct Row<K> {
     series: u32,
     buffer: Buffer,
     /// `None` after the last step.
     kernel: Option<K>,
-    /// From the first histogram on, or the first start of a counter where that matters.
+    /// Set from the first histogram on, or from the first start timestamp if those matter.
     mixed: Option<Box<Mixed>>,
     /// Memory charged in addition to the buffer.
     charged_bytes: u64,
 }
 
-/// Number of samples from which a row is charged in advance for what its kernel may hold;
-/// others afterwards.
+/// Minimum samples of rows whose kernel memory is charged in advance; other rows are charged
+/// afterwards.
 const LARGE_ROW: usize = 1 << 14;
 
 impl<K: Kernel> Drop for RollupReader<'_, K> {
-    /// Leaves the room for another reader, with what is charged for it.
+    /// Keeps the buffers for another reader, with their charge.
     fn drop(&mut self) {
         let mut buffers = std::mem::take(&mut self.idle);
         for mut row in std::mem::take(&mut self.rows) {
@@ -118,7 +118,7 @@ impl<K: Kernel> TileReader for RollupReader<'_, K> {
             row.roll(operator, *step, tile, index, &mut checkpoint)?;
             row.settle(reservation)?;
             if is_last {
-                // For the next row: of what is read in one go, one row is held at a time.
+                // For the next row: sequential reads hold one row at a time.
                 idle.push(std::mem::take(&mut row.buffer).emptied());
                 row.finish(reservation);
             }
@@ -130,7 +130,7 @@ impl<K: Kernel> TileReader for RollupReader<'_, K> {
 }
 
 impl<K: Kernel> Row<K> {
-    /// Takes the samples of a batch.
+    /// Adds the samples of a batch.
     #[inline]
     fn take(
         &mut self,
@@ -149,7 +149,7 @@ impl<K: Kernel> Row<K> {
         self.settle(reservation)
     }
 
-    /// Takes the values of a subquery over some of its steps.
+    /// Adds the values of a subquery at some of its steps.
     fn take_grid(
         &mut self,
         operator: &RollupOperator,
@@ -168,7 +168,7 @@ impl<K: Kernel> Row<K> {
         if self.mixed.is_some() { self.settle(reservation) } else { Ok(()) }
     }
 
-    /// Charges what the kernel of a large row may come to hold.
+    /// Charges the maximum memory of a large row's kernel.
     #[inline]
     fn charge_kernel(&mut self, reservation: &mut Reservation) -> Result<(), QueryError> {
         if K::SAMPLE_BYTES == 0 || self.buffer.len() < LARGE_ROW {
@@ -180,7 +180,7 @@ impl<K: Kernel> Row<K> {
         Ok(reservation.grow(more)?)
     }
 
-    /// Charges exactly the bytes held outside the buffer.
+    /// Charges exactly the memory held in addition to the buffer.
     #[inline]
     fn settle(&mut self, reservation: &mut Reservation) -> Result<(), QueryError> {
         let kernel_bytes = self.kernel.as_ref().map_or(0, Kernel::bytes);
@@ -192,14 +192,14 @@ impl<K: Kernel> Row<K> {
         if bytes > before { Ok(reservation.grow(bytes - before)?) } else { Ok(()) }
     }
 
-    /// Frees the bytes held outside the buffer after the last step.
+    /// Frees kernel and histograms after the last step.
     fn finish(&mut self, reservation: &mut Reservation) {
         self.kernel = None;
         self.mixed = None;
         reservation.shrink(std::mem::take(&mut self.charged_bytes));
     }
 
-    /// Writes the values of a tile's row, and says what there is to say about them.
+    /// Writes the values and reports the annotations of a tile's row.
     #[inline]
     fn roll(
         &mut self,
@@ -248,7 +248,8 @@ impl RollupOperator {
         Box::new(Mixed::new(&self.mixing, &self.kernel, &self.ranges, buffer))
     }
 }
-/// Ignores poisoning: no code that may panic runs under the lock.
+/// Locks the buffers. The mutex cannot be poisoned with broken data: no code of a query runs under
+/// it.
 fn lock(spare: &Mutex<Vec<Spare>>) -> MutexGuard<'_, Vec<Spare>> {
     spare.lock().unwrap_or_else(PoisonError::into_inner)
 }

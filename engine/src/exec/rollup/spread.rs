@@ -1,4 +1,4 @@
-//! Functions of how the values in a range spread.
+//! Functions of the distribution of values in a range.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::exec::rollup::ordered::Ordered;
 /// Source: `varianceOverTime` of Prometheus.
 #[derive(Debug)]
 pub(super) struct Variance {
-    /// True if the answer is the square root.
+    /// Whether the result is the square root.
     is_stddev: bool,
     moving: MovingVariance,
 }
@@ -47,7 +47,7 @@ impl Kernel for Variance {
     }
 }
 
-/// The variance as Prometheus rounds it: Welford's method with compensated sums.
+/// Returns the variance as Prometheus rounds it: Welford's method with compensated sums.
 fn variance(values: &[f64]) -> f64 {
     let mut count = 0.0;
     let mut mean = Sum::default();
@@ -64,7 +64,7 @@ fn variance(values: &[f64]) -> f64 {
 /// `quantile_over_time`.
 #[derive(Debug)]
 pub(super) struct Quantile {
-    /// One φ a step.
+    /// φ by step.
     phi: Arc<[f64]>,
     values: Ordered,
 }
@@ -89,7 +89,7 @@ impl Kernel for Quantile {
     }
 }
 
-/// `mad_over_time`: the median distance from the median.
+/// `mad_over_time`: median distance from the median.
 #[derive(Debug, Default)]
 pub(super) struct Mad {
     values: Ordered,
@@ -97,7 +97,7 @@ pub(super) struct Mad {
 
 impl Kernel for Mad {
     const LOOKS_AT_ALL: bool = true;
-    // The distances from the median are held with the values.
+    // The distances from the median are held in addition to the values.
     const SAMPLE_BYTES: u64 = 2 * Ordered::SAMPLE_BYTES;
 
     fn value(&mut self, frame: &Frame<'_>) -> Option<f64> {

@@ -7,14 +7,14 @@ use crate::exec::rollup::buffer::{Frame, Kernel, Samples};
 use crate::exec::rollup::moments::MovingLine;
 use crate::steps::Steps;
 
-/// The line through samples of one value, which is not NaN: slope, and value at any time.
+/// Returns slope and intercept for samples of equal values that are not NaN.
 ///
 /// Source: `linearRegression` of Prometheus.
 fn flat(value: f64) -> (f64, f64) {
     if value.is_infinite() { (f64::NAN, f64::NAN) } else { (0.0, value) }
 }
 
-/// A straight line through samples: slope a second, and value at the time of the intercept.
+/// Fits a line to samples; returns the slope per second and the value at the time of the intercept.
 ///
 /// Shape: as many values as times, at least one.
 /// Source: `linearRegression` of Prometheus.
@@ -80,9 +80,9 @@ impl Kernel for Slope {
 /// `predict_linear`.
 #[derive(Debug)]
 pub(super) struct Prediction {
-    /// Seconds ahead, one a step.
+    /// Seconds ahead, by step.
     seconds: Arc<[f64]>,
-    /// Times of the steps; not the ends of ranges where `@` pins them.
+    /// Times of the steps, which differ from the range's ends if the range is pinned by `@`.
     steps: Steps,
     moving: MovingLine,
 }
@@ -132,9 +132,9 @@ impl Kernel for Prediction {
 /// `double_exponential_smoothing`.
 #[derive(Debug)]
 pub(super) struct Smoothing {
-    /// One smoothing factor a step.
+    /// Smoothing factor by step.
     pub(super) smoothing: Arc<[f64]>,
-    /// One trend factor a step.
+    /// Trend factor by step.
     pub(super) trend: Arc<[f64]>,
     pub(super) error: Option<String>,
 }

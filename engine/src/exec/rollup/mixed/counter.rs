@@ -1,4 +1,4 @@
-//! `rate`, `increase`, `delta` of histograms, and of floats whose counters' starts are known.
+//! `rate`, `increase`, `delta` of histograms, and of floats with start timestamps.
 
 use std::sync::Arc;
 
@@ -13,14 +13,14 @@ use crate::exec::rollup::mixed::{Answer, Entered, MixedFrame, MixedKernel};
 /// Source: `extrapolatedRate` and `histogramRate` of Prometheus.
 #[derive(Debug)]
 pub(in crate::exec::rollup) struct Rate {
-    /// True if a fall means a counter reset.
+    /// Whether a decrease is a counter reset.
     is_counter: bool,
-    /// True if the answer is per second.
+    /// Whether the result is per second.
     is_rate: bool,
     range_seconds: f64,
-    /// Moving rise of the floats.
+    /// Resets of the floats.
     resets: Resets,
-    /// The number of the last float whose start lies before the float before.
+    /// Number of the last float whose start timestamp is before the previous float.
     last_overlap: Option<u64>,
 }
 
@@ -69,7 +69,7 @@ impl MixedKernel for Rate {
     }
 }
 
-/// The times of a range's samples.
+/// Timestamps of a range's samples.
 struct Sampled {
     first: Started,
     last_ms: i64,
@@ -128,15 +128,15 @@ impl Rate {
         Some(Arc::new(rise))
     }
 
-    /// Returns whether the counter is known to have been zero between the start of the range and
-    /// its first sample.
+    /// Returns whether the counter is known to have started at zero between the start of the range
+    /// and its first sample.
     fn is_started(&self, frame: &MixedFrame<'_>, sampled: &Sampled) -> bool {
         let Started { start_ms, time_ms } = sampled.first;
         self.is_counter && start_ms != 0 && start_ms > frame.start_ms && start_ms < time_ms
     }
 
-    /// By what the rise between the samples is multiplied to be that of the range; nothing if
-    /// there are too few of them. `share` is the first value as a share of the rise.
+    /// Returns the factor that extrapolates an increase to the range; `None` if there are too few
+    /// samples. `share` is the first value as a fraction of the increase.
     fn factor(
         &self,
         frame: &MixedFrame<'_>,
@@ -177,9 +177,9 @@ impl Rate {
         Some(factor)
     }
 
-    /// Returns the rise of at least two histograms.
+    /// Returns the increase of at least two histograms.
     ///
-    /// Those in between matter only if anything has changed among them.
+    /// Histograms in between are read only if anything has changed among them.
     fn rise(&self, frame: &MixedFrame<'_>, remarks: &mut RangeAnnotations) -> Option<Histogram> {
         let entries = frame.entries();
         let (first, last) = (&entries[0], &entries[entries.len() - 1]);
@@ -230,14 +230,14 @@ impl Rate {
     }
 }
 
-/// A counter that has counted nothing yet, in the form of a histogram.
+/// Returns a histogram of zero with the layout of another.
 fn before_all(entry: &HistoryEntry) -> Histogram {
     let Histogram { schema, custom_bounds, .. } = &*entry.histogram;
     Histogram { schema: *schema, custom_bounds: Arc::clone(custom_bounds), ..Histogram::default() }
 }
 
-/// Adds the histograms before each reset, where `base` stands for the first one; whether all of
-/// them can be added.
+/// Adds the histogram before each reset, with `base` instead of the first one; returns whether all
+/// can be added.
 fn add_resets(
     rise: &mut Histogram,
     base: &Histogram,
@@ -267,7 +267,7 @@ fn add_resets(
     true
 }
 
-/// Adds a histogram, with the remarks that this calls for; nothing if they do not go together.
+/// Adds a histogram and the resulting annotations; `None` if the two cannot be combined.
 pub(in crate::exec::rollup) fn add(
     sum: &mut Histogram,
     other: &Histogram,

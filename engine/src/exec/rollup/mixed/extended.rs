@@ -1,4 +1,4 @@
-//! Ranges that are `anchored` or `smoothed`, of histograms.
+//! `anchored` and `smoothed` ranges of histograms.
 
 use std::sync::Arc;
 
@@ -92,7 +92,7 @@ impl Rate {
         Some(rise)
     }
 
-    /// Returns whether the histograms go together.
+    /// Returns whether the histograms can be combined.
     ///
     /// Source: `validateHistogramRange` of Prometheus.
     fn check(&self, entries: &[HistoryEntry], remarks: &mut RangeAnnotations) -> bool {
@@ -108,22 +108,22 @@ impl Rate {
     }
 }
 
-/// The histograms of an extended range, from that of its left boundary to that of
-/// its right boundary.
+/// Histograms of an extended range, from the one for its left boundary to the one for its right
+/// boundary.
 struct Within<'a> {
     entries: &'a [HistoryEntry],
     first: usize,
     last: usize,
-    /// True if the left boundary lies between two histograms.
+    /// Whether the left boundary is between two histograms.
     is_between: bool,
 }
 
 impl Within<'_> {
-    /// The histograms before all resets from the left boundary to the right one, all together. The
-    /// outer `None` is for histograms that do not go together.
+    /// Returns the sum of the histograms before all resets between the boundaries. The outer `None`
+    /// means that histograms cannot be combined.
     ///
-    /// A reset around the left boundary is part of it already. The last histogram is left
-    /// out, since the right boundary is made of it and has its hint.
+    /// A reset at the left boundary is already part of it. The last histogram is excluded, because
+    /// the right boundary is derived from it and has its hint.
     ///
     /// Source: `correctForCounterResetsHistogram` of Prometheus.
     fn lost(
@@ -143,7 +143,7 @@ impl Within<'_> {
         let inner = entries[from..last].iter().map(|entry| &*entry.histogram);
         for (index, histogram) in inner.chain([right]).enumerate() {
             let at = from + index;
-            // What is known of an entry and the one before holds only between the two.
+            // The relation of an entry to the previous one holds only between these two.
             let is_reset = match at < last && (index > 0 || skips_one) {
                 true => entries[at].is_reset,
                 false => histogram.detect_reset(before),
@@ -160,8 +160,8 @@ impl Within<'_> {
     }
 }
 
-/// The histogram at a time between two others; of a counter that was reset in between, what it
-/// has counted since. Nothing if the two do not go together.
+/// Interpolates between two histograms; for a counter reset in between, from zero. `None` if the
+/// two cannot be combined.
 ///
 /// Source: `interpolateHistograms` of Prometheus.
 fn between(
@@ -202,7 +202,7 @@ fn sub(value: &mut Histogram, other: &Histogram, remarks: &mut RangeAnnotations)
     }
 }
 
-/// An instant selector that is `smoothed`: the histogram between those around each step.
+/// `smoothed` instant selector: the histogram interpolated between those around each step.
 ///
 /// Source: `smoothSeries` of Prometheus.
 #[derive(Debug)]
@@ -234,7 +234,7 @@ impl MixedKernel for SmoothedLookup {
             return Answer::Nothing;
         };
         let Some(next) = next else {
-            // The hint is about the histogram before, not about the value.
+            // The hint refers to the previous histogram, not to the value.
             let reset_hint = ResetHint::Unknown;
             let histogram = Histogram { reset_hint, ..(*before.histogram).clone() };
             return Answer::Histogram(Arc::new(histogram));

@@ -1,4 +1,4 @@
-//! Sums, means, counts and boundaries of ranges with histograms.
+//! Sums, means, counts and boundary samples of ranges with histograms.
 
 use std::sync::Arc;
 
@@ -13,11 +13,11 @@ use crate::exec::stats::step_stats::sample_count;
 
 /// `sum_over_time`, `avg_over_time`.
 ///
-/// Each range is summed from its start: the order of additions is Prometheus'.
+/// Recomputes the sum of each range, in Prometheus' order of additions.
 /// Source: `funcSumOverTime`, `funcAvgOverTime` of Prometheus.
 #[derive(Debug)]
 pub(in crate::exec::rollup) struct Fold {
-    /// True if the answer is the mean.
+    /// Whether the result is the mean.
     pub(in crate::exec::rollup) is_mean: bool,
 }
 
@@ -116,7 +116,7 @@ impl MixedKernel for Boundary {
     }
 }
 
-/// Number of samples, histograms counted by their size.
+/// Number of samples; a histogram counts by its size.
 #[derive(Debug)]
 pub(in crate::exec::rollup) struct Size;
 
@@ -131,7 +131,7 @@ impl MixedKernel for Size {
     }
 }
 
-/// Functions that leave histograms out.
+/// Functions that ignore histograms.
 #[derive(Debug)]
 pub(in crate::exec::rollup) struct FloatsAlone;
 

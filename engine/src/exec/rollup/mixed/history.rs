@@ -1,4 +1,4 @@
-//! The histograms of one series that ranges can still see.
+//! Histograms of one series that ranges still need.
 
 use std::sync::Arc;
 
@@ -7,17 +7,17 @@ use model::{Histogram, HistogramSample, ResetHint};
 use crate::exec::rollup::feed::histogram_bytes;
 use crate::exec::rollup::mixed::starts::{self, Started};
 
-/// A histogram of a series, with what is known of it and the one before.
+/// A histogram of a series, with its relation to the previous one.
 #[derive(Debug)]
 pub(super) struct HistoryEntry {
     pub(super) at: Started,
     pub(super) histogram: Arc<Histogram>,
-    /// True if the counter was reset after the histogram before; only where that is asked for.
+    /// Whether the counter was reset since the previous histogram; only computed if needed.
     pub(super) is_reset: bool,
-    /// True if the counter's start lies before the histogram before.
+    /// Whether the start timestamp is before the previous histogram.
     pub(super) overlaps: bool,
-    /// The number of the first histogram from which on there is one schema, one kind (gauge or
-    /// not), no reset and no overlap up to this one.
+    /// Number of the first histogram since which all have one schema and one kind (gauge or not),
+    /// without reset or overlap.
     pub(super) steady_from: u64,
 }
 
@@ -27,7 +27,7 @@ impl HistoryEntry {
     }
 }
 
-/// The histograms of a series: those of the current range, and those read ahead.
+/// Histograms of a series: those in the current range, and those read ahead.
 ///
 /// Invariant: times strictly ascend, no staleness markers; `lo <= hi <= entries.len()`.
 #[derive(Debug)]
@@ -37,19 +37,19 @@ pub(super) struct History {
     pub(super) base: u64,
     /// First histogram of the current range.
     pub(super) lo: usize,
-    /// One past the last histogram of the current range.
+    /// Index after the last histogram of the current range.
     pub(super) hi: usize,
     finds_resets: bool,
     bytes: u64,
 }
 
 impl History {
-    /// No histograms yet.
+    /// Returns an empty history.
     pub(super) fn new(finds_resets: bool) -> History {
         History { entries: Vec::new(), base: 0, lo: 0, hi: 0, finds_resets, bytes: 0 }
     }
 
-    /// Appends a histogram unless it is a staleness marker.
+    /// Appends a histogram, unless it is a staleness marker.
     pub(super) fn push(&mut self, sample: HistogramSample) {
         let HistogramSample { timestamp_ms: time_ms, start_ms, histogram } = sample;
         if histogram.is_stale() {
@@ -80,14 +80,14 @@ impl History {
         self.entries.push(entry);
     }
 
-    /// Drops histograms that have left for good, once they are half of all.
+    /// Drops histograms that no later range needs, once they are half of all.
     pub(super) fn compact(&mut self) {
-        // The last one is kept: what comes is compared with it.
+        // The last one is kept for comparison with the next.
         let count = self.lo.min(self.entries.len().saturating_sub(1));
         if count == 0 || self.lo * 2 < self.entries.len() {
             return;
         }
-        // Of one that stands in a row, the last to go gives its bytes back.
+        // Of equal adjacent histograms, the last one dropped frees the bytes.
         let ends = self.entries[..=count].windows(2);
         let freed = ends.filter(|pair| !Arc::ptr_eq(&pair[0].histogram, &pair[1].histogram));
         self.bytes -= freed.map(|pair| histogram_bytes(&pair[0].histogram)).sum::<u64>();
@@ -97,7 +97,7 @@ impl History {
         self.hi -= count;
     }
 
-    /// Returns the number of bytes held.
+    /// Returns the bytes held.
     pub(super) fn bytes(&self) -> u64 {
         self.bytes + (self.entries.capacity() * size_of::<HistoryEntry>()) as u64
     }

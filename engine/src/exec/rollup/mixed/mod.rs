@@ -1,10 +1,9 @@
-//! Ranges over series with native histograms, or with counters whose starts are known.
+//! Ranges over series with native histograms, or with start timestamps.
 //!
-//! Such a series keeps its floats where the others do, and its histograms next to them. Where the
-//! answer for floats alone is what it always is, the float kernel gives it first, and only the
-//! ranges with histograms are looked at here. What is known of a histogram and the one before
-//! it (a reset, another schema) is found out once, when it comes in, so that most ranges need
-//! no more than their first and last histogram.
+//! Floats of such a series are in the usual buffer, its histograms in a separate one. If floats
+//! have the usual result, the float kernel computes it first, and only ranges with histograms are
+//! processed here. The relation of a histogram to the previous one (reset, other schema) is
+//! determined once, when it enters, so that most ranges need only their first and last histogram.
 
 pub(super) mod counter;
 pub(super) mod extended;
@@ -31,23 +30,23 @@ use history::{History, HistoryEntry};
 use range_annotation::{RangeAnnotation, RangeAnnotations};
 use starts::Started;
 
-/// Work of a histogram, where a float is 1.
+/// Work of a histogram, in units of a float.
 const HISTOGRAM_WORK: usize = 16;
 
-/// Requirements of a function on mixed series.
+/// Needs of a function regarding mixed series.
 #[derive(Debug, Clone)]
 pub(super) struct Mixing {
-    /// True if it looks at histograms, as against their times.
+    /// Whether it reads histograms and not only their timestamps.
     needs_histograms: bool,
     /// True if resets matter.
     needs_resets: bool,
-    /// True if starts of counters matter.
+    /// Whether start timestamps matter.
     needs_starts: bool,
-    /// True if samples come from a subquery, which knows of no resets.
+    /// Whether samples come from a subquery, which has no reset hints.
     is_subquery: bool,
-    /// Stands for all histograms where they are not looked at.
+    /// Placeholder for histograms that are not read.
     blank: Arc<Histogram>,
-    /// Cause of annotations.
+    /// Position for annotations.
     cause: Cause,
 }
 
@@ -71,62 +70,62 @@ impl Mixing {
         }
     }
 
-    /// Returns whether a batch has what float kernels do not know of.
+    /// Returns whether a batch contains data that float kernels do not support.
     #[inline]
     pub(super) fn concerns(&self, batch: &SampleBatch) -> bool {
         !batch.histograms.is_empty() || self.needs_starts && !batch.starts.is_empty()
     }
 
-    /// Returns whether there may be something to say, of histograms or of starts.
+    /// Returns whether annotations are possible, about histograms or start timestamps.
     pub(super) fn has_effects(&self, has_histograms: bool) -> bool {
         self.needs_starts || has_histograms
     }
 }
 
-/// State of a series in addition to its floats, and the kernel for both.
+/// Data of a series in addition to its floats, and the kernel for both.
 pub(super) struct Mixed {
     history: History,
-    /// Since when the counters of the first floats in memory count; what is missing is 0.
+    /// Start timestamps of the first floats in memory; missing ones are 0.
     starts: Vec<i64>,
-    /// Number of samples of either kind that have left the range, or entered it.
+    /// Number of samples of either kind that have left or entered the range.
     left: u64,
     entered: u64,
     kernel: Box<dyn MixedKernel>,
     said: RangeAnnotations,
-    /// Annotations of earlier tiles.
+    /// Annotations reported in earlier tiles.
     reported: RangeAnnotations,
-    /// In how many ranges starts overlap that have not been reported.
+    /// Number of ranges with overlapping start timestamps that are not reported yet.
     overlap_count: u64,
 }
 
-/// Floats of a series, and the kernel that looks at them.
+/// Floats of a series, and their kernel.
 pub(super) struct FloatRoll<'a, K> {
     pub(super) buffer: &'a mut Buffer,
     pub(super) kernel: &'a mut K,
 }
 
-/// Answer of a range.
+/// Result of a range.
 pub(super) enum Answer {
-    /// Result of the float kernel, if any.
+    /// The result of the float kernel, if any.
     AsFloats,
     Nothing,
     Float(f64),
     Histogram(Arc<Histogram>),
 }
 
-/// A sample that enters a range: its place among the floats, or among the histograms.
+/// A sample that enters a range, with its index among the floats or the histograms.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Entered {
     Float(usize),
     Histogram(usize),
 }
 
-/// One step as a mixed kernel sees it.
+/// Range of one step for a mixed kernel.
 pub(super) struct MixedFrame<'a> {
     /// All floats in memory.
     samples: Samples<'a>,
     starts: &'a [i64],
-    /// First float of the range, and one past the last.
+    /// First float of the range, and the index after the last.
     float_lo: usize,
     float_hi: usize,
     /// All histograms in memory.
@@ -137,27 +136,27 @@ pub(super) struct MixedFrame<'a> {
     /// Start of the range, exclusive.
     start_ms: i64,
     end_ms: i64,
-    /// The number of the first sample of the range, of either kind.
+    /// Number of the first sample of the range, of either kind.
     first: u64,
 }
 
 impl MixedFrame<'_> {
-    /// The times of the floats in the range.
+    /// Returns the timestamps of the floats in the range.
     fn times(&self) -> &[i64] {
         &self.samples.times[self.float_lo..self.float_hi]
     }
 
-    /// The values of the floats in the range.
+    /// Returns the values of the floats in the range.
     fn values(&self) -> &[f64] {
         &self.samples.values[self.float_lo..self.float_hi]
     }
 
-    /// The histograms in the range.
+    /// Returns the histograms in the range.
     fn entries(&self) -> &[HistoryEntry] {
         &self.all_entries[self.entry_lo..self.entry_hi]
     }
 
-    /// The time of a float and its counter's start.
+    /// Returns timestamp and start timestamp of a float.
     fn started(&self, at: usize) -> Started {
         let start_ms = self.starts.get(at).copied().unwrap_or(0);
         Started { start_ms, time_ms: self.samples.times[at] }
@@ -169,37 +168,37 @@ impl MixedFrame<'_> {
     }
 }
 
-/// A function of the floats and histograms in a range that moves forward.
+/// Function of the floats and histograms in a range that moves forward.
 ///
-/// It is called for each histogram and each range that may hold one, which is worth a call
-/// through a table; floats alone have kernels of their own.
+/// Called for each histogram and each range that may contain one, which justifies a dynamic call;
+/// series of only floats have other kernels.
 pub(super) trait MixedKernel: Send {
-    /// Returns whether the float kernel has to answer first.
+    /// Returns whether the float kernel must be evaluated first.
     fn follows_floats(&self) -> bool {
         false
     }
 
-    /// Returns whether an answer looks at every histogram of the range.
+    /// Returns whether the result depends on every histogram of the range.
     fn looks_at_all(&self) -> bool {
         false
     }
 
-    /// A sample has come into the range, as the last one of either kind.
+    /// Adds a sample as the last of the range, of either kind.
     ///
     /// `number` counts samples of both kinds since the series began.
     fn enter(&mut self, _frame: &MixedFrame<'_>, _sample: Entered, _number: u64) {}
 
-    /// The answer for a range that is not empty.
+    /// Returns the result of a range that is not empty.
     fn answer(&mut self, frame: &MixedFrame<'_>, remarks: &mut RangeAnnotations) -> Answer;
 
-    /// Returns the number of bytes that the state holds on the heap.
+    /// Returns the bytes of the state on the heap.
     fn bytes(&self) -> u64 {
         0
     }
 }
 
 impl Mixed {
-    /// Takes over a series of which some floats are in memory.
+    /// Converts a series with floats in memory.
     pub(super) fn new(
         mixing: &Mixing,
         kernel: &RollupKernel,
@@ -225,7 +224,7 @@ impl Mixed {
         mixed
     }
 
-    /// Takes the samples of a batch.
+    /// Adds the samples of a batch.
     pub(super) fn take(&mut self, mixing: &Mixing, batch: &SampleBatch, buffer: &mut Buffer) {
         let (times, values) = batch.samples();
         if mixing.needs_starts && !batch.starts.is_empty() {
@@ -249,7 +248,7 @@ impl Mixed {
         }
     }
 
-    /// Takes one histogram.
+    /// Adds a histogram.
     pub(super) fn push(&mut self, mixing: &Mixing, mut sample: HistogramSample) {
         if sample.histogram.is_stale() {
             return;
@@ -262,7 +261,7 @@ impl Mixed {
         self.history.push(sample);
     }
 
-    /// A histogram of a subquery: what it says of resets is about another one before it.
+    /// Removes the reset hint of a subquery's histogram, which refers to another previous one.
     ///
     /// Source: `evalSubquery` of Prometheus.
     fn without_reset_hint(&self, histogram: Arc<Histogram>) -> Arc<Histogram> {
@@ -274,10 +273,10 @@ impl Mixed {
         }
     }
 
-    /// Moves the range over the steps of one tile's row and writes the answers, where the float
-    /// kernel has to answer first after it has done so for the whole row.
+    /// Moves the range over the steps of one tile's row and writes the results. If the float kernel
+    /// comes first, it has already processed the whole row.
     ///
-    /// Errors: those of the checkpoint.
+    /// Errors: errors of the checkpoint.
     pub(super) fn roll<K: Kernel>(
         &mut self,
         FloatRoll { buffer, kernel }: FloatRoll<'_, K>,
@@ -357,7 +356,7 @@ impl Mixed {
         }
     }
 
-    /// Says what there is to say about the tile: each remark once, overlaps each time.
+    /// Reports annotations of the tile: overlaps each time, others once.
     pub(super) fn report(&mut self, ctx: &Context, mixing: &Mixing, name: &str) {
         let fresh = self.said.without(self.reported);
         fresh.say(ctx, name, mixing.cause);
@@ -368,20 +367,20 @@ impl Mixed {
         }
     }
 
-    /// Drops samples that have left; the buffer has dropped `float_count` floats.
+    /// Drops samples that no later range needs; the buffer has dropped `dropped` floats.
     pub(super) fn compact(&mut self, dropped: usize) {
         self.starts.drain(..dropped.min(self.starts.len()));
         self.history.compact();
     }
 
-    /// Returns the number of bytes held.
+    /// Returns the bytes held.
     pub(super) fn bytes(&self) -> u64 {
         self.history.bytes() + (self.starts.capacity() * 8) as u64 + self.kernel.bytes()
     }
 }
 
 impl History {
-    /// The range of these floats, and that of the histograms; its boundaries are to be filled in.
+    /// Returns the frame of these floats and of the histograms; its boundaries are not set yet.
     fn frame<'a>(
         &'a self,
         samples: Samples<'a>,
@@ -403,7 +402,7 @@ impl History {
         }
     }
 
-    /// Returns the time of the first histogram after the range.
+    /// Returns the timestamp of the first histogram after the range.
     fn next_ms(&self) -> Option<i64> {
         self.entries.get(self.hi).map(|entry| entry.at.time_ms)
     }

@@ -1,4 +1,4 @@
-//! `irate`, `idelta`, `resets`, `changes` of floats and histograms in one order of time.
+//! `irate`, `idelta`, `resets`, `changes` of floats and histograms in order of time.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -12,19 +12,19 @@ use crate::exec::rollup::mixed::starts;
 use crate::exec::rollup::mixed::{Answer, Entered, MixedFrame, MixedKernel};
 use crate::parse::ast::RangeMode;
 
-/// `irate`, `idelta`: from the last two samples.
+/// `irate`, `idelta`: computed from the last two samples.
 ///
 /// Source: `instantValue` of Prometheus.
 #[derive(Debug)]
 pub(in crate::exec::rollup) struct LastTwo {
-    /// True if the answer is per second and of a counter.
+    /// Whether the result is per second and of a counter.
     pub(in crate::exec::rollup) is_rate: bool,
 }
 
 impl MixedKernel for LastTwo {
     fn answer(&mut self, frame: &MixedFrame<'_>, remarks: &mut RangeAnnotations) -> Answer {
         let (times, entries) = (frame.times(), frame.entries());
-        // How many of the last two samples are histograms.
+        // Returns whether the last of the remaining samples is a histogram.
         let newer = |float_at: Option<usize>, entry_at: Option<usize>| match (float_at, entry_at) {
             (Some(float), Some(entry)) => entries[entry].at.time_ms > times[float],
             (None, Some(_)) => true,
@@ -93,7 +93,7 @@ impl LastTwo {
     }
 }
 
-/// `resets`, `changes`: how many neighbours in the range differ.
+/// `resets`, `changes`: number of adjacent samples in the range that differ.
 ///
 /// Source: `funcResets`, `funcChanges`, `pickFirstSampleIndices` of Prometheus.
 #[derive(Debug)]
@@ -101,9 +101,9 @@ pub(in crate::exec::rollup) struct Neighbours {
     floats: counter::Neighbours,
     only_falls: bool,
     is_anchored: bool,
-    /// The kind and place of the sample that entered last.
+    /// Kind and index of the last sample that entered.
     last: Option<Entered>,
-    /// The numbers of the samples that count, next to the one before.
+    /// Numbers of the samples that differ from the previous one.
     counted: VecDeque<u64>,
 }
 
@@ -118,7 +118,7 @@ impl Neighbours {
         }
     }
 
-    /// Returns whether a sample differs from the one before.
+    /// Returns whether a sample differs from the previous one.
     fn counts(&self, frame: &MixedFrame<'_>, sample: Entered, was_float: bool) -> bool {
         match sample {
             Entered::Float(at) if was_float => {
@@ -140,7 +140,7 @@ impl Neighbours {
 
 impl MixedKernel for Neighbours {
     fn enter(&mut self, frame: &MixedFrame<'_>, sample: Entered, number: u64) {
-        // A sample before that has left the range is not compared: it may not be in memory.
+        // A previous sample that has left the range is not compared: it may not be in memory.
         let is_first = frame.times().len() + frame.entries().len() == 1;
         if let Some(last) = self.last
             && !is_first

@@ -1,25 +1,25 @@
-//! Annotations of functions over ranges with histograms.
+//! Annotations of range functions on histograms.
 
 use model::labels::quoted;
 
 use crate::annotations::Cause;
 use crate::exec::operator::Context;
 
-/// An annotation about a range.
+/// Annotation of a range.
 ///
 /// Source: the annotations of these names in `util/annotations/annotations.go` of Prometheus.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u16)]
 pub(super) enum RangeAnnotation {
-    /// Floats and histograms do not go together.
+    /// Floats and histograms cannot be combined.
     MixedFloats = 1 << 0,
-    /// Neither do histograms with exponential and with custom buckets.
+    /// Histograms with exponential and with custom buckets cannot be combined.
     MixedSchemas = 1 << 1,
-    /// A gauge is taken for a counter.
+    /// A gauge is used as a counter.
     NotCounter = 1 << 2,
-    /// A counter is taken for a gauge.
+    /// A counter is used as a gauge.
     NotGauge = 1 << 3,
-    /// Histograms are left out.
+    /// Histograms are ignored.
     Ignored = 1 << 4,
     /// Some histograms are marked as reset, others as not reset.
     Collision = 1 << 5,
@@ -29,7 +29,7 @@ pub(super) enum RangeAnnotation {
     ReconciledSub = 1 << 7,
     /// Different custom bounds were aggregated.
     ReconciledAggregation = 1 << 8,
-    /// A start lies before the sample before it; each time counts.
+    /// A start timestamp is before the previous sample; every occurrence counts.
     Overlap = 1 << 9,
 }
 
@@ -46,7 +46,7 @@ const ALL: [RangeAnnotation; 10] = [
     RangeAnnotation::Overlap,
 ];
 
-/// A set of annotations.
+/// Set of annotations.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(in crate::exec::rollup) struct RangeAnnotations(u16);
 
@@ -56,7 +56,7 @@ impl RangeAnnotations {
         self.0 |= remark as u16;
     }
 
-    /// Adds an annotation under a condition.
+    /// Adds an annotation if the condition is true.
     #[inline]
     pub(super) fn add_if(&mut self, is_so: bool, remark: RangeAnnotation) {
         if is_so {
@@ -79,7 +79,7 @@ impl RangeAnnotations {
         RangeAnnotations(self.0 & !other.0)
     }
 
-    /// Reports all but overlaps, about the metric of this name.
+    /// Reports all annotations except overlaps for a metric.
     pub(super) fn say(self, ctx: &Context, name: &str, cause: Cause) {
         let name = quoted(name);
         for remark in ALL.into_iter().filter(|remark| self.has(*remark)) {
@@ -127,7 +127,7 @@ fn reconciled(ctx: &Context, what: &str, cause: Cause) {
     ctx.info(format!("mismatched custom buckets were reconciled during {what}"), cause);
 }
 
-/// The warning of overlapping starts.
+/// Returns the warning of overlapping start timestamps.
 ///
 /// Source: `NewStartTimeOverlapWarning` of Prometheus.
 pub(super) fn overlap(name: &str) -> String {

@@ -1,8 +1,8 @@
-//! Start timestamps of two neighbouring samples.
+//! Start timestamps of two adjacent samples: resets and overlaps.
 
-/// A sample as far as its counter's start is concerned.
+/// Timestamp and start timestamp of a sample.
 ///
-/// Units: ms since the epoch; a start of 0 is not known.
+/// Units: ms since the epoch; a start timestamp of 0 is unknown.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Started {
     pub(super) start_ms: i64,
@@ -11,8 +11,8 @@ pub(super) struct Started {
 
 /// Returns whether a counter was reset between two samples.
 ///
-/// A start at the very time of the sample before is a reset only if that sample's own start is
-/// known and lies before it: then each sample counts what came since the last one.
+/// A start timestamp equal to the previous sample's timestamp is a reset only if that sample has
+/// a valid start timestamp: then each sample counts since the previous one (delta temporality).
 ///
 /// Source: `isStartTimestampReset` of Prometheus.
 pub(super) fn is_reset(before: Started, after: Started) -> bool {
@@ -23,7 +23,7 @@ pub(super) fn is_reset(before: Started, after: Started) -> bool {
             || after.start_ms == before.time_ms && begins_at_sample())
 }
 
-/// Returns whether a counter claims to count since a time before the last sample of another count.
+/// Returns whether a start timestamp is before the previous sample, which has another one.
 ///
 /// Source: `checkStartTimeOverlap` of Prometheus.
 pub(super) fn overlaps(before: Started, after: Started) -> bool {
@@ -46,13 +46,13 @@ mod tests {
         check((5, 10), (5, 20), (false, false));
         check((5, 10), (15, 20), (true, false));
         check((0, 10), (15, 20), (true, false));
-        // The samples of a delta series meet.
+        // Adjacent samples of a delta series.
         check((5, 10), (10, 20), (true, false));
-        // The start of the sample before is not known, or cannot be.
+        // The previous start timestamp is unknown or invalid.
         check((0, 10), (10, 20), (false, false));
         check((10, 10), (10, 20), (false, false));
         check((12, 10), (10, 20), (false, false));
-        // A start that is not before its sample says nothing.
+        // A start timestamp that is not before its sample is ignored.
         check((5, 10), (20, 20), (false, false));
         check((5, 10), (25, 20), (false, false));
         check((5, 10), (7, 20), (false, true));
