@@ -1,4 +1,4 @@
-//! The tiles of some rows for some steps, looked at by columns.
+//! Tiles of some rows at some steps, read by columns.
 
 use std::ops::Range;
 
@@ -20,20 +20,20 @@ pub(super) struct Stripe<'a> {
     pub(super) _reservation: Reservation,
 }
 
-/// The tiles of some rows for some steps.
+/// Tiles of some rows at some steps.
 pub(super) struct Block<'a> {
     pub(super) tiles: Vec<&'a Tile>,
     /// Rows of each tile but the last.
     pub(super) height: usize,
-    /// The first row.
+    /// First row.
     pub(super) first_row: usize,
-    /// The first step.
+    /// First step.
     pub(super) step: usize,
     pub(super) width: usize,
 }
 
 impl<'a> Block<'a> {
-    /// The tiles that some stripes have read last, from a step on.
+    /// Returns the current tiles of some stripes, given their steps.
     pub(super) fn new(
         stripes: &'a [Stripe<'_>],
         shape: TileShape,
@@ -45,7 +45,7 @@ impl<'a> Block<'a> {
         Block { tiles, height: shape.series, first_row, step, width }
     }
 
-    /// Shows the values and presence of some rows, one after the other.
+    /// Calls a closure with the values and presence of each row.
     #[inline]
     pub(super) fn each_row(
         &self,
@@ -66,9 +66,9 @@ impl<'a> Block<'a> {
         }
     }
 
-    /// The present values of some rows at one step of the block.
+    /// Collects the present values of some rows at one step of the block.
     ///
-    /// Errors: those of the checkpoint.
+    /// Errors: errors of the checkpoint.
     pub(super) fn column(
         &self,
         rows: Range<usize>,
@@ -89,9 +89,10 @@ impl<'a> Block<'a> {
         Ok(())
     }
 
-    /// The present values of some rows at up to [`COLUMNS`] steps from `first` on, a column each.
+    /// Collects the present values of some rows at up to [`COLUMNS`] steps from `first` on, by
+    /// column.
     ///
-    /// Errors: those of the checkpoint.
+    /// Errors: errors of the checkpoint.
     pub(super) fn gather(
         &self,
         rows: Range<usize>,
@@ -130,7 +131,7 @@ mod tests {
     use super::*;
     use crate::tile::set_present;
 
-    /// Rows of one width, each cell with a value that tells where it stands.
+    /// Generates rows of one width; the value of each cell determines its position.
     fn rows() -> impl Strategy<Value = Vec<Vec<Option<f64>>>> {
         let width = prop_oneof![1usize..10, 62usize..67, 126usize..131];
         let percent = prop_oneof![Just(0), Just(100), Just(60)];

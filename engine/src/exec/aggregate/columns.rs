@@ -1,9 +1,9 @@
-//! Aggregations that need all values of a group at once: they look at columns.
+//! Aggregations that need all values of a group at once and therefore read columns.
 //!
-//! Runs of whole groups are read and reduced in parallel, some steps at a time, so that in addition
-//! to the output only the tiles of one run a thread are held. Where a group is large, all series
-//! are read for some steps, stripe by stripe in parallel; then each group, in parallel again, is
-//! reduced; a tile a stripe is held then.
+//! Runs of whole groups are read and reduced in parallel, some steps at a time. Besides the output,
+//! only the tiles of one run per thread are held. If a group is large, all series are read for
+//! some steps, in parallel by stripe; then the groups are reduced in parallel. That holds a tile
+//! per stripe.
 
 use std::ops::Range;
 
@@ -22,7 +22,7 @@ use crate::exec::operator::{Context, VectorOperator};
 use crate::steps::Steps;
 use crate::tile::{TILE_SERIES, Tile, TileShape, set_present, stripe_rows};
 
-/// Value taken from each column; parameters are one a step.
+/// Values to take from each column; parameters are by step.
 #[derive(Debug)]
 pub(super) enum Pick {
     Quantile(Vec<f64>),
@@ -34,25 +34,25 @@ pub(super) enum Pick {
     LimitRatio(Vec<f64>),
     CountValues {
         label: String,
-        /// The groups are without that label, so that all values fall into one.
+        /// Whether groups exclude that label, so that all values have the same result labels.
         is_dropped: bool,
     },
 }
 
-/// Maximum of rows of a group that one thread reads and reduces: its tiles stay in L2.
+/// Maximum rows of groups that one thread reads and reduces: their tiles stay in L2.
 const APART_ROWS_MAX: usize = 4 * TILE_SERIES;
-/// So few rows of small groups are read and reduced at a time: a quarter of a tile's, of which four
-/// times as many steps are read at once.
+/// Minimum rows of small groups that are read and reduced together: a quarter of a tile's, so that
+/// four times as many steps are read at once.
 const RUN_ROWS_MIN: usize = TILE_SERIES / 4;
-/// Maximum of runs of groups that threads share.
+/// Maximum runs of groups that threads share.
 const GROUP_RUNS: usize = 64;
-/// Columns of groups that have more rows are charged for.
+/// Columns of groups with more rows are charged for.
 const SMALL_GROUP: usize = 1 << 10;
-/// Groups of fewer rows are gathered: bounds would let most of them through.
+/// Minimum rows of groups for which bounds are used; in smaller ones, most values would pass.
 const SIEVED_MIN: usize = 24;
-/// Reducing a cell is so much more work than adding it.
+/// Work of reducing a cell, in units of adding it.
 pub(super) const WORK_A_CELL: usize = 8;
-/// Evaluates an aggregation over columns, out of tiles of a shape.
+/// Evaluates an aggregation over columns, with tiles of a shape.
 pub(super) fn reduce(
     ctx: &Context,
     steps: Steps,
@@ -69,8 +69,8 @@ pub(super) fn reduce(
 }
 
 impl Reducer<'_> {
-    /// Reduces runs of whole groups, each run by itself over all steps: what one thread reads it
-    /// also reduces, while it is in its cache.
+    /// Reduces runs of whole groups, each run over all steps: the thread that reads it also reduces
+    /// it while it is cached.
     fn apart(&self, shape: TileShape) -> Result<Vec<Output>, QueryError> {
         let ctx = self.ctx;
         let outputs = ctx.map(runs(self.groups).into_iter(), |run, thread| {
@@ -126,7 +126,7 @@ impl Reducer<'_> {
         Ok(outputs)
     }
 
-    /// Readers of some rows from the first step on.
+    /// Opens readers of some rows from the first step on.
     fn open(&self, shape: TileShape, rows: Range<usize>) -> Result<Vec<Stripe<'_>>, QueryError> {
         let open = |series: &[u32]| {
             let shape = TileShape { series: series.len(), ..shape };
@@ -140,15 +140,15 @@ impl Reducer<'_> {
         self.groups.order[rows].chunks(shape.series).map(open).collect()
     }
 
-    /// Properties of some groups that are known before reading.
+    /// Returns the empty outputs of some groups.
     fn outputs(&self, groups: Range<usize>) -> Result<Vec<Output>, QueryError> {
         let output = |group| Output::new(self.ctx, self.steps, self.pick, self.groups.rows(group));
         groups.map(output).collect()
     }
 }
 
-/// Runs of whole groups, of as few rows as that allows: the fewer there are, the more steps are
-/// read at once.
+/// Divides the groups into runs with as few rows as allowed: fewer rows allow more steps per
+/// read.
 fn runs(groups: &Groups) -> Vec<Range<usize>> {
     let rows_min = stripe_rows(groups.order.len()).min(RUN_ROWS_MIN);
     let mut runs = Vec::new();
@@ -163,7 +163,7 @@ fn runs(groups: &Groups) -> Vec<Range<usize>> {
     runs
 }
 
-/// Buffers with which a thread reduces its groups, one after the other.
+/// Buffers for reducing the groups of a thread.
 struct Scratch {
     columns: [Vec<Cell>; COLUMNS],
     sieve: Sieve,
@@ -187,9 +187,9 @@ impl Scratch {
         })
     }
 
-    /// Charges for columns of `rows` rows.
+    /// Charges for columns of this many rows.
     fn hold(&mut self, rows: usize) -> Result<(), QueryError> {
-        // Vectors that grow may have twice the room that they need.
+        // Growing vectors may have twice the needed capacity.
         const ROW_BYTES: usize = 2 * ((COLUMNS + 1) * size_of::<Cell>() + size_of::<f64>());
         if rows > SMALL_GROUP.max(self.charged_rows) {
             self.reservation.grow(((rows - self.charged_rows) * ROW_BYTES) as u64)?;
@@ -234,7 +234,7 @@ impl Reducer<'_> {
         Ok(())
     }
 
-    /// Gathers eight columns and reduces them one after the other.
+    /// Gathers eight columns and reduces them one by one.
     fn reduce_columns(
         &self,
         here: &Here<'_>,
@@ -252,7 +252,7 @@ impl Reducer<'_> {
         Ok(())
     }
 
-    /// The quantiles of eight columns; see [`sieve`](super::sieve).
+    /// Computes the quantiles of eight columns; see [`sieve`](super::sieve).
     fn quantiles(
         &self,
         here: &Here<'_>,
@@ -294,7 +294,7 @@ impl Reducer<'_> {
         Ok(())
     }
 
-    /// The best of eight columns; see [`sieve`](super::sieve).
+    /// Selects the best of eight columns; see [`sieve`](super::sieve).
     fn best(
         &self,
         here: &Here<'_>,
@@ -400,7 +400,7 @@ impl Reducer<'_> {
     }
 }
 
-/// Some rows of a block, and the first of the steps that are looked at together.
+/// Some rows of a block, and the first of the steps that are reduced together.
 struct Here<'a> {
     block: &'a Block<'a>,
     rows: Range<usize>,
@@ -408,17 +408,17 @@ struct Here<'a> {
 }
 
 impl Here<'_> {
-    /// Returns the number of steps reduced together.
+    /// Returns the number of steps that are reduced together.
     fn width(&self) -> usize {
         COLUMNS.min(self.block.width - self.first)
     }
 
-    /// The step of a column, counted over the whole query.
+    /// Returns the index of a column's step in the whole query.
     fn step(&self, column: usize) -> usize {
         self.block.step + self.first + column
     }
 
-    /// Reads a column whole.
+    /// Reads a whole column.
     fn column(&self, column: usize, scratch: &mut Scratch) -> Result<(), QueryError> {
         let Scratch { column: cells, values, checkpoint, .. } = scratch;
         self.block.column(self.rows.clone(), self.first + column, cells, checkpoint)?;
@@ -427,14 +427,14 @@ impl Here<'_> {
         Ok(())
     }
 
-    /// Reads what is between two bounds.
+    /// Reads the values between two bounds.
     fn sift(&self, bounds: Bounds, scratch: &mut Scratch) -> Result<(), QueryError> {
         let Scratch { sieve, checkpoint, .. } = scratch;
         sieve.sift(self.block, self.rows.clone(), self.first, bounds, checkpoint)
     }
 }
 
-/// The k best of a column, k at least 1.
+/// Returns the k best of a column; k is at least 1.
 fn best_of(
     column: &[Cell],
     k: usize,
@@ -449,12 +449,12 @@ fn best_of(
     Ok(heap)
 }
 
-/// A parameter as a count: cut to an integer, and no more than there are series.
+/// Converts a parameter to a count: truncated, and at most the number of series.
 pub(super) fn at_most(k: f64, groups: &Groups) -> usize {
     (k.max(0.0) as usize).min(groups.order.len())
 }
 
-/// Returns whether a ratio keeps a series.
+/// Returns whether a ratio keeps the series.
 ///
 /// Source: `AddRatioSampleWithOffset` of Prometheus.
 pub(super) fn is_sampled(ratio: f64, labels: &Labels) -> bool {

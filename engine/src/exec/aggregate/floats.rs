@@ -1,4 +1,4 @@
-//! Input of aggregations over floats: histograms are left out, or counted.
+//! Input of aggregations that support only floats: histograms are removed, or counted as values.
 
 use model::Reservation;
 
@@ -9,17 +9,17 @@ use crate::parse::ast::AggregateOp;
 use crate::steps::Steps;
 use crate::tile::{Tile, set_present};
 
-/// Treatment of the histograms.
+/// Treatment of histograms.
 pub(super) enum Seen {
-    /// Each is a number, no matter which.
+    /// Each becomes an arbitrary number.
     AsNumbers,
-    /// They are left out, with an info.
+    /// They are removed, with an info.
     Not {
-        /// The aggregation that does so.
+        /// The aggregation.
         op: AggregateOp,
-        /// Position that the info names.
+        /// Position of the info.
         cause: Cause,
-        /// True if a step looks at its values at all, a step each; empty where all do.
+        /// Whether a step uses its values, by step; empty if all do.
         looks: Vec<bool>,
     },
 }
@@ -83,7 +83,7 @@ impl TileReader for FloatsReader<'_> {
     }
 }
 
-/// Makes a number of every histogram.
+/// Replaces every histogram by a number.
 fn number(tile: &mut Tile) {
     for row in 0..tile.series() {
         for step in 0..tile.steps() {
@@ -96,7 +96,7 @@ fn number(tile: &mut Tile) {
     }
 }
 
-/// Returns whether there is a histogram at a step that looks; all do where nothing is said of them.
+/// Returns whether there is a histogram at a step that uses values; if `looks` is empty, all do.
 fn has_seen(tile: &Tile, looks: &[bool]) -> bool {
     let is_seen = |step: usize| looks.get(step).copied().unwrap_or(true);
     (0..tile.series()).any(|row| {

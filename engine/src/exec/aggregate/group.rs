@@ -1,4 +1,4 @@
-//! Groups of series.
+//! Grouping of series.
 
 use std::ops::Range;
 
@@ -12,31 +12,30 @@ use crate::error::QueryError;
 use crate::exec::operator::{Context, LABELS_AHEAD, SeriesMeta};
 use crate::plan::Aggregation;
 
-/// Bytes of a series: its index in the group, three times while they are sorted.
+/// Bytes of a series: its entry in its group, three times during sorting.
 const SERIES_BYTES: usize = 4 * size_of::<u32>();
-/// Bytes of a group in addition to its labels: its entries in tables that may be half full.
+/// Bytes of a group without its labels: its entries in tables that may be half full.
 const GROUP_BYTES: usize = 2 * (size_of::<(Vec<u8>, u32)>() + size_of::<SeriesMeta>() + 8);
 
-/// The groups of an aggregation.
+/// Groups of an aggregation.
 ///
 /// Shape: group `g` owns the rows `starts[g]..starts[g + 1]` of `order`.
-/// Invariant: groups stand in the order in which the first series of each comes; inside a group
-/// the series stand in the order of their labels, whatever else is loaded, unless it was made by
-/// [`Groups::unsorted`].
+/// Invariant: groups are in the order of their first series. In a group, series are sorted by
+/// labels, regardless of other loaded series, unless created by [`Groups::unsorted`].
 #[derive(Debug)]
 pub(super) struct Groups {
     /// Series, sorted by group.
     pub(super) order: Vec<u32>,
     starts: Vec<u32>,
-    /// True if all series form one group.
+    /// Whether the query groups all series into one.
     pub(super) is_all: bool,
-    /// The labels of each group, and whether its name goes.
+    /// Labels of each group, and whether its name is dropped.
     pub(super) metas: Vec<SeriesMeta>,
     _reservation: Reservation,
 }
 
 impl Groups {
-    /// The groups of some series.
+    /// Groups some series.
     ///
     /// Errors: the limits of the query.
     pub(super) fn new(
@@ -47,7 +46,7 @@ impl Groups {
         Groups::build(ctx, series, aggregation, None)?.sorted(ctx, series)
     }
 
-    /// Groups series in any order inside a group: for answers that do not depend on it.
+    /// Groups some series without an order inside groups, for results that do not depend on it.
     ///
     /// Errors: the limits of the query.
     pub(super) fn unsorted(
@@ -58,7 +57,7 @@ impl Groups {
         Groups::build(ctx, series, aggregation, None)
     }
 
-    /// The groups of some series as if a label were not there: that which `count_values` sets.
+    /// Groups some series, ignoring the label that `count_values` sets.
     ///
     /// Errors: the limits of the query.
     pub(super) fn without_label(
@@ -91,7 +90,7 @@ impl Groups {
             key.clear();
             push_key(&mut key, &meta.labels, aggregation, ignored);
             let known = match group_before {
-                // Series that follow one another are often of one group.
+                // Consecutive series are often in one group.
                 Some(before) if key == key_before => Some(before),
                 _ => places.get(&key).copied(),
             };
@@ -127,7 +126,7 @@ impl Groups {
         Ok(Groups { order, starts, is_all, metas, _reservation: reservation })
     }
 
-    /// Sorts the series of each group by their labels. Most operators have them in this order.
+    /// Sorts the series of each group by labels; most operators already return them sorted.
     fn sorted(mut self, ctx: &Context, series: &[SeriesMeta]) -> Result<Groups, QueryError> {
         let mut checkpoint = Checkpoint::new(&ctx.budget);
         let labels = |index: &u32| &series[*index as usize].labels;
@@ -156,25 +155,25 @@ impl Groups {
         self.metas.len()
     }
 
-    /// The rows of a group.
+    /// Returns the rows of a group.
     pub(super) fn rows(&self, group: usize) -> Range<usize> {
         self.starts[group] as usize..self.starts[group + 1] as usize
     }
 
-    /// The group of a row.
+    /// Returns the group of a row.
     pub(super) fn group_of_row(&self, row: usize) -> usize {
         self.starts.partition_point(|start| *start as usize <= row) - 1
     }
 }
 
-/// The packed labels of the group that a series falls into.
+/// Writes the packed labels of a series' group.
 ///
 /// Source: `generateGroupingLabels` of Prometheus.
 fn push_key(key: &mut Vec<u8>, labels: &Labels, aggregation: &Aggregation, ignored: Option<&str>) {
     let is_ignored = |name: &[u8]| ignored.is_some_and(|ignored| ignored.as_bytes() == name);
     let mut grouping = aggregation.grouping.iter().map(String::as_bytes).peekable();
     for (name, value) in labels.iter_bytes() {
-        // Both are in the order of names.
+        // Both are sorted by name.
         while grouping.next_if(|label| *label < name).is_some() {}
         let is_named = grouping.peek() == Some(&name);
         if !is_named && !aggregation.is_without {

@@ -1,8 +1,8 @@
-//! Division of the rows of groups into leaves, so that no sum depends on which series are loaded.
+//! Division of a group's rows into leaves, so that no sum depends on the loaded series.
 //!
-//! Where rows were cut into parts by their number, one more series would move all later cuts,
-//! even if it has no value at a step; and sums of floats that are put together in another way
-//! differ in their last bits. A leaf is decided by the labels of a series alone.
+//! If rows were divided by index, an additional series would move all later cuts, even without a
+//! value at a step. Sums of floats in another order differ in the last bits. The leaf of a series
+//! depends only on its labels.
 
 use std::ops::Range;
 
@@ -13,27 +13,27 @@ use crate::error::QueryError;
 use crate::exec::aggregate::group::Groups;
 use crate::exec::operator::{Context, LABELS_AHEAD, SeriesMeta};
 
-/// Leaves of a group where there may be many groups: a merge costs about as much as a row.
+/// Leaves of a group if there may be many groups: merging costs about as much as a row.
 const LEAVES: usize = 4;
-/// Leaves if all series are one group: as many as threads can share.
+/// Leaves if all series are one group, which as many threads can share.
 const LEAVES_OF_ALL: usize = 16;
 
-/// The rows of groups, sorted by group and leaf.
+/// Rows of groups, sorted by group and leaf.
 ///
-/// Invariant: leaves are not empty; inside a leaf rows keep the order that they have in the group.
+/// Invariant: leaves are not empty; rows in a leaf are in the order of the group.
 #[derive(Debug)]
 pub(super) struct Leaves {
     /// Series, sorted by group and leaf.
     pub(super) order: Vec<u32>,
-    /// The group of each leaf.
+    /// Group of each leaf.
     groups: Vec<u32>,
-    /// The first row of each leaf, and one past the last row.
+    /// First row of each leaf, and the index after the last row.
     starts: Vec<u32>,
     _reservation: Reservation,
 }
 
 impl Leaves {
-    /// The leaves of groups of some series.
+    /// Divides the groups of some series into leaves.
     ///
     /// Errors: the limits of the query.
     pub(super) fn new(
@@ -69,7 +69,7 @@ impl Leaves {
         Ok(leaves)
     }
 
-    /// Cuts by the indices of rows: for folds that do not depend on their order.
+    /// Divides groups by position of rows, for folds that do not depend on their order.
     ///
     /// Errors: the limits of the query.
     pub(super) fn by_place(ctx: &Context, groups: &Groups) -> Result<Leaves, QueryError> {
@@ -85,7 +85,7 @@ impl Leaves {
         Ok(leaves)
     }
 
-    /// Room for the leaves of groups.
+    /// Returns leaves without rows, with capacity for the groups.
     fn without_rows(ctx: &Context, groups: &Groups) -> Result<Leaves, QueryError> {
         let series_count = groups.order.len();
         let leaf_max = series_count.min(groups.len() * leaf_count(groups));
@@ -109,12 +109,12 @@ impl Leaves {
         self.groups.len()
     }
 
-    /// The group of a leaf.
+    /// Returns the group of a leaf.
     pub(super) fn group(&self, leaf: usize) -> usize {
         self.groups[leaf] as usize
     }
 
-    /// The rows of a leaf.
+    /// Returns the rows of a leaf.
     pub(super) fn rows(&self, leaf: usize) -> Range<usize> {
         self.starts[leaf] as usize..self.starts[leaf + 1] as usize
     }
@@ -129,14 +129,14 @@ impl Leaves {
         leaf + 1 == self.len() || self.groups[leaf + 1] != self.groups[leaf]
     }
 
-    /// The leaves that have some of the rows.
+    /// Returns the leaves that contain some of the rows.
     pub(super) fn touching(&self, rows: &Range<usize>) -> Range<usize> {
         let first = self.starts.partition_point(|start| *start as usize <= rows.start) - 1;
         let end = self.starts.partition_point(|start| (*start as usize) < rows.end);
         first..end
     }
 
-    /// The groups of which all leaves are among some.
+    /// Returns the groups whose leaves are all in the given range.
     pub(super) fn whole_groups(&self, leaves: Range<usize>) -> Range<usize> {
         let (first, last) = (leaves.start, leaves.end - 1);
         let start = self.group(first) + usize::from(!self.is_first(first));
@@ -145,7 +145,7 @@ impl Leaves {
     }
 }
 
-/// Returns the maximum of leaves of a group.
+/// Returns the maximum number of leaves of a group.
 fn leaf_count(groups: &Groups) -> usize {
     if groups.is_all { LEAVES_OF_ALL } else { LEAVES }
 }

@@ -1,12 +1,12 @@
-//! Aggregations: series folded into groups.
+//! Aggregations: series are reduced to groups.
 //!
-//! Series are asked for in the order of their groups, so that a group is a contiguous run of
-//! rows. What can be merged (sum, avg, min, max, count, group, stddev, stdvar) accumulates rows
-//! into partials and holds no more than the output and the tiles in flight ([`rows`]); what
-//! needs all values of a group at once (quantile, topk, bottomk, limitk, limit_ratio,
-//! count_values) looks at columns, some steps of all series at a time ([`columns`]). Where there
-//! may be native histograms, what adds or keeps them goes a way of its own ([`mixed`]); all else
-//! sees numbers only ([`floats`]).
+//! Series are read in the order of their groups, so that a group is a contiguous run of rows.
+//! Mergeable aggregations (sum, avg, min, max, count, group, stddev, stdvar) accumulate rows into
+//! partials and hold only the output and the current tiles ([`rows`]). Aggregations that need all
+//! values of a group at once (quantile, topk, bottomk, limitk, limit_ratio, count_values) read
+//! columns, some steps of all series at a time ([`columns`]). If there may be native histograms,
+//! aggregations that support them are separate ([`mixed`]); the others get only floats
+//! ([`floats`]).
 
 mod block;
 mod columns;
@@ -38,13 +38,13 @@ use group::Groups;
 use mixed::Total;
 use partial::Fold;
 
-/// The least float that does not fit `i64` any more.
+/// Smallest float that exceeds the range of `i64`.
 const INT_MAX: f64 = 9_223_372_036_854_774_784.0;
 const INT_MIN: f64 = -9_223_372_036_854_775_808.0;
 
-/// Evaluates an aggregation over all steps. `span` is its own.
+/// Evaluates an aggregation at all steps. `span` is its position.
 ///
-/// Errors: parameters that cannot be, what the operand gives, and the limits of the query.
+/// Errors: invalid parameters, errors of the operand, and the limits of the query.
 /// Source: `rangeEvalAgg` of Prometheus.
 pub fn aggregate(
     ctx: &Context,
@@ -74,7 +74,7 @@ pub fn aggregate(
             match pick(ctx, steps, aggregation, param, Cause { at, operands })? {
                 Some(pick) => How::Pick(pick),
                 None => {
-                    // Nothing is taken, but the operand may have something to say.
+                    // The result is empty, but the operand may have annotations.
                     drain(ctx, input, &all_series(input))?;
                     return Matrix::new(ctx, Vec::new(), steps);
                 }
@@ -102,13 +102,13 @@ pub fn aggregate(
     }
 }
 
-/// Reduction of groups to answers.
+/// Method of an aggregation.
 enum How {
     Fold(Fold),
     Pick(Pick),
 }
 
-/// An aggregation of an operand that may bring histograms.
+/// An aggregation of an operand that may contain histograms.
 struct Mixed<'a> {
     ctx: &'a Context,
     steps: Steps,
@@ -118,7 +118,7 @@ struct Mixed<'a> {
 }
 
 impl Mixed<'_> {
-    /// Evaluates it. Annotations point at the whole, or at its operand.
+    /// Evaluates it. Annotations refer to the aggregation (`whole`) or to its operand.
     fn aggregate(&self, how: &How, whole: Cause, operand: Cause) -> Result<Matrix, QueryError> {
         let Mixed { ctx, steps, input, groups, .. } = *self;
         let k_of = |k: &f64| columns::at_most(*k, groups);
@@ -159,15 +159,15 @@ impl Mixed<'_> {
         }
     }
 
-    /// The operand without its histograms; see [`Seen::Not`].
+    /// Returns the operand without its histograms; see [`Seen::Not`].
     fn without_histograms(&self, cause: Cause, looks: Vec<bool>) -> Floats<'_> {
         let seen = Seen::Not { op: self.op, cause, looks };
         Floats { ctx: self.ctx, input: self.input, seen }
     }
 }
 
-/// Returns the value to take from each column, with its parameter checked; `None` where the
-/// parameter says that nothing is taken.
+/// Returns the values to take from each column, with the parameter checked; `None` if the parameter
+/// selects nothing.
 fn pick(
     ctx: &Context,
     steps: Steps,
@@ -184,7 +184,7 @@ fn pick(
         Some(Operand::Vector(_)) | None => vec![0.0; steps.count],
     };
     let has_nan = values.iter().any(|value| value.is_nan());
-    // One NaN makes both of them NaN, but for an infinity.
+    // A NaN makes both NaN, unless there is an infinity.
     let max = values.iter().copied().fold(f64::MIN, go_max);
     let min = values.iter().copied().fold(f64::MAX, go_min);
     let refused = |text: String| Err(QueryError::Execution(text));
@@ -238,6 +238,8 @@ fn pick(
     }
 }
 
+/// Returns the warning of an invalid ratio.
+///
 /// Source: `NewInvalidRatioWarning` of Prometheus.
 fn invalid_ratio(found: f64, used: f64) -> String {
     format!(

@@ -1,4 +1,4 @@
-//! The output rows of aggregations that take values out of columns.
+//! Output rows of aggregations that take values from columns.
 
 use std::ops::Range;
 
@@ -16,25 +16,25 @@ use crate::exec::operator::{Context, SeriesMeta, VectorOperator};
 use crate::steps::Steps;
 use crate::tile::set_present;
 
-/// Bytes of an output row in addition to its cells: its entry in a table that may be half full.
+/// Bytes of an output row without its cells: its entry in a table that may be half full.
 const ROW_BYTES: usize = 2 * (size_of::<(u64, OutputRow)>() + size_of::<(u64, u32)>());
 
-/// The output rows of one group, by what tells them apart: the input row, or the value's bits.
+/// Output rows of one group, by key: the input row, or the bits of the value.
 pub(super) struct Output {
     slots: Slots,
     rows: Vec<(u64, OutputRow)>,
-    /// True if the rows stand in the order of their making: best first, at one step.
+    /// Whether the rows are in the order of creation: best first, at one step.
     is_ranked: bool,
-    /// Between which bounds the answers have been, as far as that is known.
+    /// Bounds of previous results, if known.
     pub(super) bounds: Option<Bounds>,
     reservation: Reservation,
 }
 
-/// Indices of the output rows, by key.
+/// Index of output rows by key.
 enum Slots {
-    /// There is only one, whatever the key.
+    /// A single row for every key.
     One,
-    /// Of each input row from the first on: one more than its output row's index, or 0.
+    /// For each input row from the first on: index of its output row plus 1, or 0.
     ByRow(u64, Vec<u32>),
     ByKey(HashMap<u64, u32, RandomState>),
 }
@@ -45,7 +45,7 @@ pub(super) struct OutputRow {
 }
 
 impl Output {
-    /// No rows yet.
+    /// Returns an output without rows.
     pub(super) fn new(
         ctx: &Context,
         steps: Steps,
@@ -65,7 +65,7 @@ impl Output {
         Ok(Output { slots, rows: Vec::new(), is_ranked, bounds: None, reservation })
     }
 
-    /// The row of a key, made where there is none yet.
+    /// Returns the row of a key, created if needed.
     pub(super) fn row(&mut self, key: u64, steps: Steps) -> Result<&mut OutputRow, QueryError> {
         let next = self.rows.len() as u32;
         let slot = match &mut self.slots {
@@ -88,7 +88,7 @@ impl Output {
         Ok(&mut self.rows[slot as usize].1)
     }
 
-    /// Writes a value of a key's row.
+    /// Writes a value to the row of a key.
     pub(super) fn set(
         &mut self,
         key: u64,
@@ -103,7 +103,7 @@ impl Output {
     }
 }
 
-/// The rows of all groups, in the order of the groups.
+/// Returns the rows of all groups, in the order of the groups.
 pub(super) fn assemble(
     ctx: &Context,
     steps: Steps,
@@ -151,7 +151,7 @@ pub(super) fn assemble(
     Ok(matrix)
 }
 
-/// The labels of a counted value, whose text stands in a label where there is one for it.
+/// Returns the labels of a counted value, with its text in the label, if one is given.
 ///
 /// Source: `aggregationCountValues` of Prometheus.
 pub(super) fn counted(group: &SeriesMeta, label: Option<&str>, text: &str) -> SeriesMeta {
@@ -162,7 +162,7 @@ pub(super) fn counted(group: &SeriesMeta, label: Option<&str>, text: &str) -> Se
     SeriesMeta { labels: labels.build(), drop_name: false }
 }
 
-/// The text of a counted number.
+/// Returns the text of a counted number.
 pub(super) fn value_text(value: f64) -> String {
     match value {
         f64::INFINITY => "+Inf".to_owned(),

@@ -1,12 +1,12 @@
-//! The mergeable state of a group at some steps.
+//! Mergeable state of a group at some steps.
 
 use crate::exec::numeric::compensated::{self, Sum};
 use crate::tile::is_present;
 
-/// Scale of a mean's sum once it would overflow; a power of two, so the scaling is exact.
+/// Scale of a mean's sum that would overflow; a power of two, so that it is exact.
 const SCALE: f64 = 1.0 / (1u128 << 64) as f64;
 
-/// An aggregation that merges.
+/// A mergeable aggregation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Fold {
     Sum,
@@ -20,17 +20,17 @@ pub(super) enum Fold {
 }
 
 impl Fold {
-    /// Returns whether the bits of an answer depend on the order in which series are folded.
+    /// Returns whether the bits of a result depend on the order of series.
     pub(super) fn depends_on_order(self) -> bool {
         !matches!(self, Fold::Count | Fold::Group)
     }
 }
 
-/// Partial of one group at some steps.
+/// State of one group at some steps.
 ///
-/// Shape: one cell a step in each array.
-/// Invariant: a cell without values holds what changes nothing when merged: a sum of −0, a
-/// minimum or maximum of NaN, a count of 0.
+/// Shape: one cell per step in each array.
+/// Invariant: a cell without values is neutral when merged: a sum of −0, a minimum or maximum of
+/// NaN, a count of 0.
 #[derive(Debug, Clone)]
 pub(super) struct Partial {
     fold: Fold,
@@ -39,13 +39,13 @@ pub(super) struct Partial {
     /// Compensation of the sum, or the mean.
     second: Vec<f64>,
     count: Vec<f64>,
-    /// Scales of the sums of means; empty while all are 1.
+    /// Scale of a mean's sum; empty while all are 1.
     scale: Vec<f64>,
     presence: Vec<u64>,
 }
 
 impl Partial {
-    /// A partial of no values at some steps.
+    /// Returns a partial without values.
     pub(super) fn new(fold: Fold, steps: usize) -> Partial {
         Partial {
             fold,
@@ -57,12 +57,12 @@ impl Partial {
         }
     }
 
-    /// Returns the maximum of bytes of a partial of some steps.
+    /// Returns the maximum bytes of a partial.
     pub(super) fn bytes(steps: usize) -> u64 {
         (steps * 32 + steps.div_ceil(64) * 8) as u64
     }
 
-    /// Forgets all values; the partial then has some steps.
+    /// Removes all values and sets the number of steps.
     pub(super) fn reset(&mut self, steps: usize) {
         self.value.clear();
         self.value.resize(steps, neutral(self.fold));
@@ -75,9 +75,9 @@ impl Partial {
         self.presence.resize(steps.div_ceil(64), 0);
     }
 
-    /// Folds in the row of one series.
+    /// Adds the row of one series.
     ///
-    /// Shape: one value a step; presence with 0 past the last step.
+    /// Shape: one value per step; presence bits after the last step are 0.
     #[inline]
     pub(super) fn update(&mut self, values: &[f64], presence: &[u64]) {
         let mut is_dense = true;
@@ -111,7 +111,7 @@ impl Partial {
         }
     }
 
-    /// Applies a change to the cells of all values that are present.
+    /// Applies a change to the cells of all present values.
     #[inline(always)]
     fn each(
         &mut self,
@@ -138,8 +138,8 @@ impl Partial {
         }
     }
 
-    /// Adds to the sums of means. Where a sum would overflow, Prometheus goes over to a running
-    /// mean; here the sum is scaled down instead, which is as exact and can still be merged.
+    /// Adds to the sums of means. If a sum would overflow, Prometheus changes to a running mean.
+    /// Here the sum is scaled down, which is as exact and still mergeable.
     fn update_avg(&mut self, values: &[f64], presence: &[u64], is_dense: bool) {
         let is_safe = self.scale.is_empty()
             && is_dense
@@ -162,7 +162,7 @@ impl Partial {
         }
     }
 
-    /// Sets a mean's cell to the sum of what it holds and of a further sum with a scale.
+    /// Sets a mean's cell to the sum of its content and of another scaled sum.
     fn set_sum(&mut self, at: usize, cell: Sum, other: Sum, other_scale: f64) {
         let scale = self.scale.get(at).copied().unwrap_or(1.0);
         let scaled =
@@ -179,11 +179,11 @@ impl Partial {
         self.second[at] = result.compensation;
     }
 
-    /// Folds in a partial of the same steps.
+    /// Adds a partial of the same steps.
     pub(super) fn merge(&mut self, other: &Partial) {
         match self.fold {
             Fold::Group => {}
-            // Cells without values change nothing, as they are.
+            // Cells without values are neutral.
             Fold::Count => self.merge_counts(other),
             Fold::Sum => self.merge_sums(other),
             Fold::Avg if self.is_summed_safely(other) => {
@@ -218,7 +218,7 @@ impl Partial {
         }
     }
 
-    /// Returns whether sums of means can be added as they are.
+    /// Returns whether sums of means can be added without scaling.
     fn is_summed_safely(&self, other: &Partial) -> bool {
         let is_small = |(a, b): (&f64, &f64)| (a + b).abs() <= f64::MAX;
         self.scale.is_empty()
@@ -226,7 +226,7 @@ impl Partial {
             && self.value.iter().zip(&other.value).all(is_small)
     }
 
-    /// Folds in one cell that has values.
+    /// Adds one cell that has values.
     fn merge_at(&mut self, at: usize, other: &Partial) {
         let (value, second, count) = (other.value[at], other.second[at], other.count[at]);
         let cell = Sum { sum: self.value[at], compensation: self.second[at] };
@@ -240,11 +240,11 @@ impl Partial {
             Fold::Max if cell.sum < value || cell.sum.is_nan() => self.value[at] = value,
             Fold::Min | Fold::Max => {}
             Fold::Stddev | Fold::Stdvar => {
-                // Chan's method: two means and sums of squares into one.
+                // Chan's method: merges two means and sums of squares.
                 let total = self.count[at] + count;
                 let delta = second - self.second[at];
                 let share = count / total;
-                // In this order nothing overflows where there is only one value in all.
+                // This order cannot overflow if there is only one value in total.
                 self.value[at] += value + delta * (delta * (self.count[at] * share));
                 self.second[at] += delta * share;
             }
@@ -252,7 +252,7 @@ impl Partial {
         self.count[at] += count;
     }
 
-    /// Writes the answer of each step that has one, from a step on.
+    /// Writes the result of each step that has one.
     pub(super) fn finish(&self, out: &mut [f64]) {
         for (at, out) in out.iter_mut().enumerate().take(self.value.len()) {
             let (value, second, count) = (self.value[at], self.second[at], self.count[at]);
@@ -271,12 +271,12 @@ impl Partial {
         }
     }
 
-    /// Returns the presence of values, one bit a step.
+    /// Returns the presence of values by step.
     pub(super) fn presence(&self) -> &[u64] {
         &self.presence
     }
 
-    /// Copies a partial of some steps to a place in this one, where nothing is yet.
+    /// Copies a partial of some steps to a position in this one that is still empty.
     pub(super) fn place(&mut self, from_step: usize, part: &Partial) {
         let range = from_step..from_step + part.value.len();
         self.value[range.clone()].copy_from_slice(&part.value);
@@ -318,7 +318,7 @@ mod tests {
         Fold::Stdvar,
     ];
 
-    /// Rows of one width. Numbers are quarters, whose sums are exact in any order.
+    /// Generates rows of one width. Numbers are quarters, whose sums are exact in any order.
     fn rows() -> impl Strategy<Value = Vec<Vec<Option<f64>>>> {
         let odd = [f64::NAN, stale_nan(), f64::INFINITY, f64::NEG_INFINITY, -0.0, 0.0];
         let number = prop_oneof![
@@ -338,7 +338,7 @@ mod tests {
         let mut partial = Partial::new(fold, 1);
         partial.reset(width);
         for row in rows {
-            // An absent cell's value is never read: it may be anything.
+            // The value of an absent cell is never read, so it is arbitrary.
             let values: Vec<f64> = row.iter().map(|cell| cell.unwrap_or(1e300)).collect();
             let mut presence = vec![0; width.div_ceil(64)];
             for (step, _) in row.iter().enumerate().filter(|(_, cell)| cell.is_some()) {
@@ -349,7 +349,7 @@ mod tests {
         partial
     }
 
-    /// The aggregation of one column, one value at a time.
+    /// Aggregates one column, one value at a time.
     fn naive(fold: Fold, values: &[f64]) -> Option<f64> {
         let first = *values.first()?;
         let count = values.len() as f64;
@@ -361,7 +361,7 @@ mod tests {
             deviation.1 += delta * (value - deviation.0);
         }
         Some(match fold {
-            // Compensation, 0 here, makes a positive zero of a negative one.
+            // The compensation, 0 here, makes a negative zero positive.
             Fold::Sum => sum + 0.0,
             Fold::Avg => sum / count + 0.0,
             Fold::Min => {
@@ -391,7 +391,7 @@ mod tests {
             let expected = naive(fold, &column);
             assert_eq!(is_present(partial.presence(), step), expected.is_some(), "{fold:?} {step}");
             let Some(expected) = expected else { continue };
-            // Deviations merge by another formula.
+            // Deviations are merged by another formula.
             let is_close =
                 is_merged && (found[step] - expected).abs() <= 1e-9 * (1.0 + expected.abs());
             let is_same = found[step].to_bits() == expected.to_bits()
@@ -421,7 +421,7 @@ mod tests {
                 let mut merged = fold_rows(fold, upper, width);
                 merged.merge(&fold_rows(fold, lower, width));
                 check(fold, &rows, &merged, width, true);
-                // The same at a place among more steps.
+                // The same at a position among more steps.
                 let mut wide = Partial::new(fold, before + width + 1);
                 wide.place(before, &merged);
                 let mut found = vec![f64::NAN; before + width + 1];

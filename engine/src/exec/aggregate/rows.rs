@@ -1,13 +1,13 @@
-//! Aggregations that merge: rows are accumulated into partials.
+//! Mergeable aggregations: rows are accumulated into partials.
 //!
-//! The rows of a group are dealt out to a few leaves by the hash of their labels. Each leaf is
-//! folded into a partial row by row, in the order of labels, and the leaves of a group are merged
-//! in their order. So a value depends on those series alone that have one at its step: not on
-//! which others are loaded, nor on tiles or threads.
+//! The rows of a group are divided into a few leaves by the hash of their labels. Each leaf is
+//! accumulated into a partial by row, in the order of labels, and the leaves of a group are merged
+//! in order. So a value depends only on the series with a value at its step, not on other loaded
+//! series, tiles or threads.
 //!
-//! Stripes of whole leaves are read tile by tile; the partial of a leaf stays in L1. A group that
-//! lies in one stripe is finished on the spot; of one that crosses boundaries each stripe leaves the
-//! partials of its leaves.
+//! Stripes of whole leaves are read tile by tile; the partial of a leaf stays in L1. A group in one
+//! stripe is finished there. For a group in several stripes, each returns the partials of its
+//! leaves.
 
 use std::ops::Range;
 
@@ -25,7 +25,7 @@ use crate::tile::{Tile, TileShape, copy_bits, stripe_rows};
 
 type Reader<'a> = Box<dyn TileReader + 'a>;
 
-/// Evaluates an aggregation that merges, out of tiles of a shape.
+/// Evaluates a mergeable aggregation with tiles of a shape.
 pub(super) fn reduce(
     ctx: &Context,
     steps: Steps,
@@ -52,14 +52,14 @@ pub(super) fn reduce(
     Ok(output)
 }
 
-/// Some leaves, and the groups that lie in them.
+/// Some leaves, and the groups that they complete.
 struct Stripe {
     leaves: Range<usize>,
-    /// The groups with all their rows here.
+    /// Groups whose rows are all in this stripe.
     whole: Range<usize>,
 }
 
-/// Cuts the leaves into stripes. Small groups are not cut, so that few leave boundaries.
+/// Divides the leaves into stripes. Small groups are not divided, so that few are in two stripes.
 fn stripes(groups: &Groups, leaves: &Leaves) -> Vec<Stripe> {
     let rows_min = stripe_rows(leaves.order.len());
     let mut stripes = Vec::new();
@@ -78,7 +78,7 @@ fn stripes(groups: &Groups, leaves: &Leaves) -> Vec<Stripe> {
     stripes
 }
 
-/// Partial of a leaf that crosses the boundaries of a stripe, over all steps.
+/// Partial of a leaf over all steps, for a group in several stripes.
 struct Boundary {
     leaf: usize,
     group: usize,
@@ -96,7 +96,7 @@ struct Task<'a> {
     stripe: &'a Stripe,
 }
 
-/// The partials of the leaf and the group that are being folded.
+/// Partials of the current leaf and the current group.
 struct Folding {
     leaf: Partial,
     group: Partial,
@@ -115,8 +115,8 @@ impl Task<'_> {
         let shape = TileShape { series: height, ..self.shape };
         let _reservation = Reservation::new(&self.ctx.budget, Tile::bytes(shape))?;
         let mut tile = Tile::new(shape);
-        // A reader is opened when it is first needed: where all steps fit the tile, the next one
-        // then has the room of the one before, in the cache and in memory.
+        // A reader is opened when first needed: if all steps fit in the tile, the next reader then
+        // reuses the memory of the previous one, which is still cached.
         let mut readers: Vec<(Range<usize>, Option<Reader<'_>>)> = all
             .clone()
             .step_by(height)
@@ -175,8 +175,7 @@ impl Task<'_> {
         .collect()
     }
 
-    /// Folds the rows of a leaf that lie in the tile; gives whether the leaf has no further
-    /// ones.
+    /// Accumulates the rows of a leaf that are in the tile; returns whether they are its last ones.
     fn fold_leaf(
         &self,
         leaf: usize,
@@ -195,7 +194,7 @@ impl Task<'_> {
         all.end <= here.end
     }
 
-    /// Merges a leaf into its group; gives whether the group has no further ones.
+    /// Merges a leaf into its group; returns whether it is the last of the group.
     fn merge_leaf(&self, leaf: usize, folding: &mut Folding) -> bool {
         if self.leaves.is_first(leaf) {
             std::mem::swap(&mut folding.leaf, &mut folding.group);
@@ -206,7 +205,7 @@ impl Task<'_> {
     }
 }
 
-/// Merges what the stripes left of groups that cross their boundaries, in the order of the leaves.
+/// Merges the partials of groups in several stripes, in the order of leaves.
 fn finish_boundaries(boundaries: Vec<Vec<Boundary>>, output: &mut Matrix) {
     let mut pending: Option<Boundary> = None;
     let finish = |boundary: Boundary, output: &mut Matrix| {

@@ -1,9 +1,9 @@
-//! Values between two bounds, in eight columns at a time.
+//! Selection of the values between two bounds, in eight columns at a time.
 //!
-//! A quantile, or the best of a group, lies close to where it lay some steps before. So bounds
-//! are set around it, and one pass over the rows counts what is below them and picks what is
-//! between: only that is sorted. Where a column has moved out of the bounds, it is looked at
-//! whole, so that no answer depends on them.
+//! A quantile, or the best of a group, is close to its value some steps before. So bounds are set
+//! around it, and one pass over the rows counts the values below and collects those between, which
+//! alone are sorted. If a result is not between the bounds, the whole column is read, so that no
+//! result depends on the bounds.
 
 use std::ops::Range;
 
@@ -19,15 +19,15 @@ use crate::exec::numeric::quantile::{ascending, neighbours, place};
 pub(super) struct Sieve {
     /// Number of values.
     pub(super) counts: [usize; COLUMNS],
-    /// Number of them below the bounds, or NaN.
+    /// Number of values below the bounds, or NaN.
     pub(super) below: [usize; COLUMNS],
-    /// Values between the bounds, in the order of the rows.
+    /// Values between the bounds, in the order of rows.
     pub(super) between: [Vec<Cell>; COLUMNS],
-    /// Number of values between the bounds before only the best were left.
+    /// Number of values between the bounds before the best were selected.
     passed: [usize; COLUMNS],
 }
 
-/// Values between which a quantile, or the best of a group, is looked for; both inclusive.
+/// Inclusive bounds within which a quantile, or the best of a group, is searched.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Bounds {
     pub(super) lower: f64,
@@ -35,9 +35,9 @@ pub(super) struct Bounds {
 }
 
 impl Sieve {
-    /// Looks at the steps from `first` of the block on, which is a multiple of eight.
+    /// Processes the steps from `first` of the block on, which is a multiple of eight.
     ///
-    /// Errors: those of the checkpoint.
+    /// Errors: errors of the checkpoint.
     pub(super) fn sift(
         &mut self,
         block: &Block<'_>,
@@ -53,7 +53,7 @@ impl Sieve {
             let run = start..rows.end.min(start + ROWS_AT_ONCE);
             checkpoint.work(run.len() * COLUMNS)?;
             block.each_row(run, |row, values, presence| {
-                // Eight steps never cross a presence word; past the last one no bit is set.
+                // Eight steps never cross a presence word; after the last step no bit is set.
                 let present = (presence[first / 64] >> (first % 64)) as u8;
                 let mut padded = [f64::NAN; COLUMNS];
                 let eight = values[first..].first_chunk().unwrap_or_else(|| {
@@ -76,7 +76,7 @@ impl Sieve {
         Ok(())
     }
 
-    /// The φ-quantile of a column; nothing where it is not known to lie between the bounds.
+    /// Returns the φ-quantile of a column, or `None` if it may be outside the bounds.
     pub(super) fn quantile(&self, column: usize, phi: f64, scratch: &mut Vec<f64>) -> Option<f64> {
         let count = self.counts[column];
         let place = match place(phi, count) {
@@ -95,8 +95,8 @@ impl Sieve {
         Some(place.between(low, high))
     }
 
-    /// Bounds for the columns to come, of which one has been found between the last ones: those,
-    /// or narrower ones; nothing where it came too close to one of them.
+    /// Returns bounds for the next columns, given a result between the current ones: the same or
+    /// narrower ones; `None` if it was too close to a bound.
     pub(super) fn centred(
         &self,
         column: usize,
@@ -121,8 +121,8 @@ impl Sieve {
         Some(Bounds { lower: least.max(lower), upper: greatest.min(upper) })
     }
 
-    /// Leaves of what is between the bounds in a column the k best; false where they are not all
-    /// there, or where it is not clear which of several equal ones they are.
+    /// Reduces the values between the bounds in a column to the k best. Returns false if some of
+    /// them are missing, or if the choice among equal ones is not determined.
     pub(super) fn best(&mut self, column: usize, k: usize, is_top: bool) -> bool {
         let count = self.counts[column];
         let cells = &mut self.between[column];
@@ -148,22 +148,23 @@ impl Sieve {
     }
 }
 
-/// So far around a quantile bounds are set, in values: more than it moves in a few steps, even
-/// where all values are random.
+/// Returns the distance of bounds from a quantile, in values: more than it moves in a few steps,
+/// even for random values.
 fn margin(count: usize) -> usize {
     4 + count / 16
 }
 
-/// Bounds around the φ-quantile of some values, which are reordered.
+/// Returns bounds around the φ-quantile of some values, which are reordered.
 pub(super) fn around_quantile(phi: f64, values: &mut [f64]) -> Bounds {
     match place(phi, values.len()) {
         Ok(place) => around(values, place.lower, margin(values.len())),
-        // Whatever is between: the values are not asked.
+        // The result does not depend on the values.
         Err(_) => Bounds { lower: f64::INFINITY, upper: f64::NEG_INFINITY },
     }
 }
 
-/// Bounds so far around the value at an index in ascending order; none past the ends.
+/// Returns bounds at a distance around the value at an index in ascending order; none past the
+/// ends.
 fn around(values: &mut [f64], at: usize, margin: usize) -> Bounds {
     let (mut lower, mut upper) = (f64::NEG_INFINITY, f64::INFINITY);
     if at + 1 + margin < values.len() {
@@ -172,11 +173,11 @@ fn around(values: &mut [f64], at: usize, margin: usize) -> Bounds {
     if let Some(least) = at.checked_sub(margin) {
         lower = *values.select_nth_unstable_by(least, ascending).1;
     }
-    // Below all numbers, where there are NaN.
+    // Below all numbers, if there are NaN.
     Bounds { lower: if lower.is_nan() { f64::NEG_INFINITY } else { lower }, upper }
 }
 
-/// Bounds within which some more than the k best values lie; values are reordered.
+/// Returns bounds of somewhat more than the k best values; values are reordered.
 pub(super) fn around_best(k: usize, is_top: bool, values: &mut Vec<f64>) -> Bounds {
     values.retain(|value| !value.is_nan());
     let wanted = 2 * k + 8;
@@ -191,7 +192,7 @@ pub(super) fn around_best(k: usize, is_top: bool, values: &mut Vec<f64>) -> Boun
     Bounds { lower, upper }
 }
 
-/// Returns which of eight values pass, one bit each.
+/// Returns one bit for each of eight values that passes.
 #[inline(always)]
 fn bits(values: &[f64; COLUMNS], passes: impl Fn(f64) -> bool) -> u8 {
     let mut bits = 0;
@@ -201,10 +202,10 @@ fn bits(values: &[f64; COLUMNS], passes: impl Fn(f64) -> bool) -> u8 {
     bits
 }
 
-/// Counts of how often each of eight bits was set.
+/// Counters of eight bits.
 #[derive(Default)]
 struct Tally {
-    /// One byte a bit; carried over before any can overflow.
+    /// One byte per bit; carried over before any can overflow.
     bytes: u64,
     added: u8,
     sums: [usize; COLUMNS],
@@ -214,7 +215,7 @@ impl Tally {
     #[inline(always)]
     fn add(&mut self, bits: u8) {
         const ONES: u64 = 0x0101_0101_0101_0101;
-        // Each bit in a byte of its own, wherever in it; then as its lowest bit.
+        // Moves each bit to a byte of its own, then to the lowest bit of the byte.
         let apart = (u64::from(bits) * ONES) & 0x8040_2010_0804_0201;
         self.bytes += (apart + 0x7f * ONES) >> 7 & ONES;
         self.added += 1;
@@ -246,7 +247,7 @@ mod tests {
     use crate::exec::numeric::quantile::quantile;
     use crate::tile::{Tile, TileShape, set_present};
 
-    /// Rows of one width: values that move a little, or at random, and odd ones among them.
+    /// Generates rows of one width with slowly moving, random, and special values.
     fn rows() -> impl Strategy<Value = Vec<Vec<Option<f64>>>> {
         let odd = [f64::NAN, f64::INFINITY, f64::NEG_INFINITY, -0.0, 0.0];
         let cell = prop_oneof![
@@ -280,7 +281,7 @@ mod tests {
             for (index, row) in rows.iter().enumerate() {
                 let (values, presence) = tile.row_mut(index);
                 for (step, cell) in row.iter().enumerate() {
-                    // An absent cell's value may be anything.
+                    // The value of an absent cell is arbitrary.
                     values[step] = cell.unwrap_or(1.0);
                     if cell.is_some() {
                         set_present(presence, step);

@@ -1,20 +1,20 @@
-//! The k largest or smallest of a column.
+//! Selection of the k largest or smallest values of a column.
 
 use model::BudgetError;
 use model::checkpoint::{Checkpoint, sort_by};
 
 use crate::exec::numeric::quantile::nan_first;
 
-/// One value and the row it stands in.
+/// A value with its row.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Cell {
     pub(super) value: f64,
     pub(super) row: u32,
 }
 
-/// A binary heap with the entry on top that the next better one replaces.
+/// Binary heap whose top entry is replaced by the next better one.
 ///
-/// Which of several equal entries is replaced depends on the heap's shape, so it is the one of
+/// The replaced one of several equal entries depends on the shape of the heap, so it works like
 /// Go's `container/heap`, with the order of `vectorByValueHeap` of Prometheus.
 #[derive(Debug)]
 pub(super) struct Heap {
@@ -29,7 +29,7 @@ impl Heap {
 
     /// Offers an entry; at most `k` are kept, `k >= 1`.
     ///
-    /// Inlined, as most entries of a long column are not better than the worst that is kept.
+    /// Inlined, because most entries of a long column are not better than the worst one kept.
     #[inline]
     pub(super) fn offer(&mut self, entry: Cell, k: usize) {
         if self.entries.len() < k {
@@ -45,9 +45,9 @@ impl Heap {
         }
     }
 
-    /// The entries, best first; NaN last.
+    /// Returns the entries, best first, NaN last.
     ///
-    /// Errors: those of the checkpoint.
+    /// Errors: errors of the checkpoint.
     pub(super) fn into_sorted(self, checkpoint: &mut Checkpoint) -> Result<Vec<Cell>, BudgetError> {
         let is_top = self.is_top;
         sort_by(
@@ -62,7 +62,7 @@ impl Heap {
         )
     }
 
-    /// The entries in any order.
+    /// Returns the entries in any order.
     pub(super) fn into_cells(self) -> Vec<Cell> {
         self.entries
     }

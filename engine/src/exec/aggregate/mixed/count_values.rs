@@ -1,4 +1,4 @@
-//! `count_values` over floats and histograms: a series for each value, by its text.
+//! `count_values` over floats and histograms: one series for each value, by its text.
 
 use std::sync::Arc;
 
@@ -13,8 +13,8 @@ use crate::exec::matrix::Matrix;
 use crate::exec::operator::{Context, VectorOperator};
 use crate::steps::Steps;
 
-/// Counts how many series of a group have the same value. Without a label for it, all values
-/// count as one.
+/// Counts the series of each group that have the same value. Without a label for the value, all
+/// values are counted together.
 ///
 /// Source: `aggregationCountValues` in `promql/engine.go` of Prometheus.
 pub(in crate::exec::aggregate) fn reduce(
@@ -29,7 +29,7 @@ pub(in crate::exec::aggregate) fn reduce(
         for row in wave.rows.clone() {
             ctx.yield_if_due()?;
             let group = groups.group_of_row(row);
-            // A histogram often stands at many steps in a row.
+            // A histogram often repeats at consecutive steps.
             let mut last: Option<(&Arc<Histogram>, String)> = None;
             for step in 0..wave.width {
                 let Some(sample) = wave.at(row, step) else { continue };

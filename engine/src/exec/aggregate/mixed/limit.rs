@@ -1,4 +1,4 @@
-//! `limitk` and `limit_ratio` over floats and histograms: a choice of series, as they are.
+//! `limitk` and `limit_ratio` over floats and histograms: a selection of unchanged series.
 
 use super::rows::Rows;
 use super::wave::{Wave, each_wave};
@@ -11,8 +11,8 @@ use crate::exec::matrix::Matrix;
 use crate::exec::operator::{Context, VectorOperator};
 use crate::steps::Steps;
 
-/// The first series of each group that have anything at a step, at most as many as the step's
-/// parameter says.
+/// Selects the first series of each group with a value at a step, at most as many as the step's
+/// parameter.
 ///
 /// Source: `aggregationK` in `promql/engine.go` of Prometheus.
 pub(in crate::exec::aggregate) fn limitk(
@@ -24,7 +24,7 @@ pub(in crate::exec::aggregate) fn limitk(
 ) -> Result<Matrix, QueryError> {
     let mut rows = Rows::new(ctx, steps)?;
     let _reservation = Reservation::new(&ctx.budget, (steps.count * size_of::<usize>()) as u64)?;
-    // How many the group of the row at hand has already, a number a step.
+    // Number of series selected in the current group, by step.
     let mut taken = vec![0; steps.count];
     each_wave(ctx, input, &groups.order, |wave| {
         let taken = &mut taken[wave.first_step..][..wave.width];
@@ -48,7 +48,7 @@ pub(in crate::exec::aggregate) fn limitk(
     finish(ctx, input, groups, rows)
 }
 
-/// The series that the ratio of a step keeps.
+/// Selects the series that the ratio of a step keeps.
 ///
 /// Source: `aggregationK` in `promql/engine.go` of Prometheus.
 pub(in crate::exec::aggregate) fn limit_ratio(

@@ -1,4 +1,4 @@
-//! Partial of one group at one step, of floats and histograms.
+//! State of one group at one step with floats and histograms.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -16,21 +16,21 @@ pub(in crate::exec::aggregate) enum Total {
     Mean,
 }
 
-/// Conditions that Prometheus warns of.
+/// Conditions that cause annotations.
 #[derive(Debug, Default)]
 pub(super) struct Notes {
     /// A group has both floats and histograms.
     pub(super) is_mixed: bool,
-    /// Of two histograms of a group one is marked as reset, the other as not reset.
+    /// One histogram of a group is marked as reset, another as not reset.
     pub(super) has_collision: bool,
-    /// Custom buckets had other bounds.
+    /// Custom bounds differ.
     pub(super) has_other_bounds: bool,
-    /// The metrics of the histograms whose buckets do not go with those before them.
+    /// Metrics of histograms whose buckets are incompatible with earlier ones.
     pub(super) incompatible: BTreeSet<String>,
 }
 
 impl Notes {
-    /// Takes in those of another.
+    /// Adds the conditions of another set.
     pub(super) fn merge(&mut self, other: Notes) {
         self.is_mixed |= other.is_mixed;
         self.has_collision |= other.has_collision;
@@ -39,7 +39,7 @@ impl Notes {
     }
 }
 
-/// The state of a group at a step.
+/// State of a group at a step.
 ///
 /// Source: `aggregation` in `promql/engine.go` of Prometheus.
 #[derive(Debug, Clone)]
@@ -47,9 +47,9 @@ pub(super) struct Partial {
     kind: Kind,
     float: Float,
     histogram: Added,
-    /// Some histogram is marked as reset.
+    /// Whether a histogram is marked as reset.
     has_reset: bool,
-    /// Some histogram is marked as not reset.
+    /// Whether a histogram is marked as not reset.
     has_not_reset: bool,
 }
 
@@ -58,25 +58,25 @@ enum Kind {
     Empty,
     Floats,
     Histograms,
-    /// Floats first, then histograms, which are not even looked at: there is no answer.
+    /// Floats, then histograms, which are ignored: there is no result.
     FloatsFirst,
-    /// Histograms first, then floats: there is no answer, but histograms are still added up, for
-    /// what is to be said of them.
+    /// Histograms, then floats: there is no result, but histograms are still added for their
+    /// annotations.
     HistogramsFirst,
-    /// Histograms that do not go together: all that follows is ignored.
+    /// Incompatible histograms: later values are ignored.
     Incompatible {
         is_mixed: bool,
     },
 }
 
-/// The answer of a group at a step.
+/// Result of a group at a step.
 pub(super) enum Answer {
     Float(f64),
     Histogram(Arc<Histogram>),
 }
 
 impl Partial {
-    /// The state before anything has been seen.
+    /// Returns the state without values.
     pub(super) fn new(total: Total) -> Partial {
         let nothing = Histogram::default();
         Partial {
@@ -91,18 +91,18 @@ impl Partial {
         }
     }
 
-    /// Forgets all that has been seen. What has been allocated serves again.
+    /// Removes all values but keeps allocations.
     pub(super) fn clear(&mut self) {
         self.kind = Kind::Empty;
         (self.has_reset, self.has_not_reset) = (false, false);
     }
 
-    /// Bytes on the heap.
+    /// Returns the bytes on the heap.
     pub(super) fn heap_bytes(&self) -> usize {
         self.histogram.heap_bytes()
     }
 
-    /// Takes in what a series has. `metric` gives its name.
+    /// Adds the value of a series. `metric` returns its name.
     #[inline]
     pub(super) fn update<'a>(
         &mut self,
@@ -164,7 +164,7 @@ impl Partial {
         self.has_not_reset |= hint == ResetHint::NotReset;
     }
 
-    /// The answer, if there is one. The state is of no use then, but it can be cleared.
+    /// Returns the result, if any. Afterwards, the state must be cleared.
     pub(super) fn finish(&mut self, notes: &mut Notes) -> Option<Answer> {
         match self.kind {
             Kind::Empty | Kind::Incompatible { is_mixed: false } => None,
@@ -183,13 +183,13 @@ impl Partial {
     }
 }
 
-/// A sum or a mean of floats.
+/// Sum or mean of floats.
 #[derive(Debug, Clone, Copy)]
 struct Float {
     total: Total,
     sum: Sum,
     count: f64,
-    /// True if `sum` is the mean already, since the sum would overflow.
+    /// Whether `sum` is a running mean, because the sum would overflow.
     moves: bool,
 }
 

@@ -1,4 +1,4 @@
-//! Output rows that come into being when something is written to them.
+//! Output rows that are created by the first write.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,14 +12,14 @@ use crate::exec::operator::{Context, SeriesMeta};
 use crate::steps::Steps;
 use crate::tile::{histogram_bytes, is_present, set_present};
 
-/// Rows by a key, which also orders them.
+/// Rows sorted by key.
 pub(super) struct Rows<K> {
     rows: BTreeMap<K, Row>,
     steps: Steps,
     reservation: Reservation,
 }
 
-/// Invariant: `histograms` has one cell a step once there is a histogram, and none before.
+/// Invariant: `histograms` has one cell per step if there is a histogram, and is empty otherwise.
 #[derive(Default)]
 struct Row {
     values: Vec<f64>,
@@ -28,12 +28,12 @@ struct Row {
 }
 
 impl<K: Ord> Rows<K> {
-    /// No rows.
+    /// Returns no rows.
     pub(super) fn new(ctx: &Context, steps: Steps) -> Result<Rows<K>, QueryError> {
         Ok(Rows { rows: BTreeMap::new(), steps, reservation: Reservation::new(&ctx.budget, 0)? })
     }
 
-    /// Writes what a series has at a step.
+    /// Writes the value of a series at a step.
     ///
     /// Errors: the memory limit of the query.
     pub(super) fn put(
@@ -68,8 +68,7 @@ impl<K: Ord> Rows<K> {
         Ok(())
     }
 
-    /// Adds one to a number, which is 0 where there is none yet. `key_bytes` are what the key
-    /// itself holds.
+    /// Increments a number, which starts at 0. `key_bytes` is the heap size of the key.
     ///
     /// Errors: the memory limit of the query.
     pub(super) fn count(
@@ -96,7 +95,7 @@ impl<K: Ord> Rows<K> {
         Ok(row)
     }
 
-    /// The rows in the order of their keys, as series.
+    /// Returns the rows in the order of their keys, as series.
     ///
     /// Errors: the memory limit of the query.
     pub(super) fn finish(
@@ -115,7 +114,7 @@ impl<K: Ord> Rows<K> {
             let (values, presence) = matrix.row_mut(index);
             values.copy_from_slice(&row.values);
             presence.copy_from_slice(&row.presence);
-            // The matrix charges for them from here on.
+            // From here on, the matrix charges for them.
             self.reservation.shrink(histogram_bytes(&row.histograms));
             for (step, histogram) in row.histograms.into_iter().enumerate() {
                 if let Some(histogram) = histogram {

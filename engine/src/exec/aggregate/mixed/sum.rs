@@ -16,7 +16,7 @@ use crate::exec::schedule::fair::QueryThread;
 use crate::steps::Steps;
 use crate::tile::set_present;
 
-/// Adds up each group, or takes its mean. Annotations have the operand as `cause`.
+/// Computes the sum or mean of each group. `cause` is the operand, for annotations.
 ///
 /// Source: `aggregation` in `promql/engine.go` of Prometheus.
 pub(in crate::exec::aggregate) fn reduce(
@@ -44,7 +44,7 @@ pub(in crate::exec::aggregate) fn reduce(
         for mut done in done {
             notes.merge(done.notes);
             for (group, step, answer) in done.answers {
-                // The matrix charges for it from here on.
+                // From here on, the matrix charges for it.
                 done.reservation.shrink(bytes_of(&answer));
                 put(&mut output, group, step, answer)?;
             }
@@ -71,16 +71,16 @@ fn put(output: &mut Matrix, group: usize, step: usize, answer: Answer) -> Result
     }
 }
 
-/// Result of folding some steps of a wave: the answers of the groups that end in it.
+/// Result of processing some steps of a wave: results of the groups that end in it.
 struct Done {
-    /// Group, step, answer.
+    /// Group, step and result.
     answers: Vec<(usize, usize, Answer)>,
-    /// For the histograms among them.
+    /// For the histograms in `answers`.
     reservation: Reservation,
     notes: Notes,
 }
 
-/// Returns the heap bytes of an answer.
+/// Returns the heap bytes of a result.
 fn bytes_of(answer: &Answer) -> u64 {
     match answer {
         Answer::Float(_) => 0,
@@ -96,9 +96,9 @@ struct Adder<'a> {
 }
 
 impl Adder<'_> {
-    /// Folds the rows of a wave at as many of its steps as there are partials in `open`, from
-    /// `first_step` on. What is open are the states of the group that began in a wave before;
-    /// in the end, of that which goes on in the next.
+    /// Processes the rows of a wave at as many of its steps as there are partials in `open`, from
+    /// `first_step` on. `open` contains the states of the group that began in an earlier wave, and
+    /// on return of the group that continues in the next.
     fn fold(
         &self,
         thread: &QueryThread,
@@ -152,6 +152,8 @@ impl Adder<'_> {
     }
 }
 
+/// Reports the annotations.
+///
 /// Source: `handleAggregationError` and the annotations of `aggregation` in `promql/engine.go` of
 /// Prometheus.
 fn tell(ctx: &Context, notes: &Notes, cause: Cause) {

@@ -1,4 +1,4 @@
-//! Reading rows with histograms: a few stripes at a time, tile by tile.
+//! Reader of rows with histograms: a few stripes at a time, tile by tile.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -16,11 +16,11 @@ pub(super) enum Sample<'a> {
     Histogram(&'a Arc<Histogram>),
 }
 
-/// The tiles of neighbouring rows at the same steps.
+/// Tiles of consecutive rows at the same steps.
 pub(super) struct Wave<'a> {
-    /// The rows, by their place in the order that was asked for.
+    /// Rows, by position in the requested order.
     pub(super) rows: Range<usize>,
-    /// The first step.
+    /// First step.
     pub(super) first_step: usize,
     /// Number of steps.
     pub(super) width: usize,
@@ -30,7 +30,7 @@ pub(super) struct Wave<'a> {
 }
 
 impl Wave<'_> {
-    /// Returns the value of a row at a step, counted from the first one of the wave.
+    /// Returns the value of a row at a step, relative to the first one of the wave.
     #[inline]
     pub(super) fn at(&self, row: usize, step: usize) -> Option<Sample<'_>> {
         let row = row - self.rows.start;
@@ -63,10 +63,10 @@ impl Stripe<'_> {
     }
 }
 
-/// Shows all tiles of an operator, wave after wave, those of a wave in the order of their steps.
+/// Visits all tiles of an operator, wave by wave, and those of a wave in the order of their steps.
 ///
 /// Shape: rows are the listed series, in their order.
-/// Errors: what the operator's readers and `visit` give, and the limits of the query.
+/// Errors: errors of the operator's readers and of `visit`, and the limits of the query.
 pub(super) fn each_wave(
     ctx: &Context,
     input: &dyn VectorOperator,
