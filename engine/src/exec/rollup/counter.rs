@@ -317,9 +317,9 @@ impl Resets {
         }
         let number = |place: usize| *base + place as u64;
         let boundary_ms = halves.boundary_ms(range);
-        // A reset across the border enters with the sample after it, but leaves with the one before
-        // it: it belongs before the border, which was found without it. It may have left already,
-        // if the ranges between had too few resets to need sums.
+        // A reset across the boundary enters with the sample after it, but leaves with the one
+        // before it: it belongs before the boundary, which was found without it. It may have left
+        // already, if the ranges between had too few resets to need sums.
         let comes_late = |boundary: u64| {
             let Some(at) = boundary.checked_sub(*base).map(|at| at as usize) else { return true };
             let reset = entries.get(at).filter(|_| at < some.end);

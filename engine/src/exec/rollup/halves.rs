@@ -1,10 +1,10 @@
 //! Sums over a moving range in two parts, whose bits depend only on the range.
 //!
 //! Subtracting from a running sum would accumulate rounding errors. So a range is split at a
-//! border. Items before the border are summed backwards from it, one sum per item, so that each sum
-//! is available after earlier items have left. Items after the border are summed forwards. Borders
-//! are at multiples of the range's duration since the epoch, so each range contains exactly one,
-//! and each item is added twice in total.
+//! boundary. Items before the boundary are summed backwards from it, one sum per item, so that each
+//! sum is available after earlier items have left. Items after the boundary are summed forwards.
+//! Boundaries are at multiples of the range's duration since the epoch, so each range contains
+//! exactly one, and each item is added twice in total.
 //!
 //! ```text
 //!            range
@@ -24,12 +24,12 @@ use crate::exec::rollup::buffer::Frame;
 
 /// Sums over the items of a moving range.
 ///
-/// Invariant: ranges move forward. Items enter and leave in order; items after the border stay
-/// until the border changes.
+/// Invariant: ranges move forward. Items enter and leave in order; items after the boundary stay
+/// until the boundary changes.
 #[derive(Debug, Default)]
 pub(super) struct Halves<P> {
     boundary_ms: i64,
-    /// Number of the first item after the border; `None` before the first range.
+    /// Number of the first item after the boundary; `None` before the first range.
     boundary: Option<u64>,
     /// Number after the last item in `back`.
     end: u64,
@@ -68,8 +68,8 @@ impl<P: Copy + Default> Halves<P> {
         })
     }
 
-    /// Returns the sums over the items with these numbers. `border` returns the number of the first
-    /// item after the border, and `items` returns items by number.
+    /// Returns the sums over the items with these numbers. `boundary` returns the number of the
+    /// first item after the boundary, and `items` returns items by number.
     #[inline]
     pub(super) fn of<I: DoubleEndedIterator>(
         &mut self,
@@ -106,17 +106,17 @@ impl<P: Copy + Default> Halves<P> {
         }
     }
 
-    /// Returns the number of the first item after the current border.
+    /// Returns the number of the first item after the current boundary.
     pub(super) fn boundary(&self) -> Option<u64> {
         self.boundary
     }
 
-    /// Makes the next range determine the border again.
+    /// Makes the next range determine the boundary again.
     pub(super) fn forget_boundary(&mut self) {
         self.boundary = None;
     }
 
-    /// Returns the last border before the end of a range.
+    /// Returns the last boundary before the end of a range.
     #[inline]
     pub(super) fn boundary_ms(&self, range: TimeRange) -> i64 {
         let TimeRange { start_ms, end_ms } = range;

@@ -1,8 +1,8 @@
 //! Sums over a moving range that determine variance and regression.
 //!
 //! The range is kept in two parts ([`super::halves`]), so that nothing is subtracted. Times and
-//! values are relative to an origin inside the part, the sample next to the border, so that little
-//! cancels. The two parts are merged using the difference of their means.
+//! values are relative to an origin inside the part, the sample next to the boundary, so that
+//! little cancels. The two parts are merged using the difference of their means.
 
 use crate::exec::numeric::compensated::Sum;
 use crate::exec::rollup::buffer::{Frame, Samples};
