@@ -32,6 +32,11 @@ impl Reservation {
         self.budget.charge_memory(bytes)
     }
 
+    /// Takes over the bytes of another reservation of the same budget.
+    pub fn absorb(&mut self, mut other: Reservation) {
+        self.bytes += std::mem::take(&mut other.bytes);
+    }
+
     /// Releases some of the bytes.
     pub fn shrink(&mut self, bytes: u64) {
         let bytes = bytes.min(self.bytes);

@@ -2,12 +2,8 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use super::Core;
-use crate::error::StoreError;
-use crate::keys;
 use crate::log::commit::Log;
-use crate::lsm::WriteSet;
-use crate::meta::{Meta, encode_epochs};
+use crate::meta::Meta;
 use crate::window::partition_end_ms;
 
 /// What is known of earlier seals.
@@ -95,40 +91,5 @@ impl Leaving {
     /// What the index holds of ids of which nothing is left, and such selections may ask for.
     pub(crate) fn ids(unread_from: u64, partition: i64) -> Leaving {
         Leaving { unread_from, partition, intents: Vec::new(), ids: true }
-    }
-}
-
-impl Core {
-    /// Lets go of log epochs of which nothing is open any more, and of the border of deleted days once
-    /// there is nothing before it.
-    pub(crate) async fn drop_dead_log(&self, state: &mut SealState) -> Result<(), StoreError> {
-        let (current, first, has_left) = {
-            let mut log = self.log.lock().await;
-            let current = log.epoch;
-            // In order: what counts is everything from the first epoch on.
-            while let Some((epoch, info)) = log.epochs.first_key_value()
-                && *epoch < current
-                && info.windows.is_empty()
-            {
-                log.epochs.pop_first();
-            }
-            self.log_counters.note_log(log.bytes(), log.newest_ms);
-            let first = log.epochs.first_key_value().map_or(current, |(epoch, _)| *epoch);
-            (current, first.max(state.first_epoch), state.has_left(&log, first))
-        };
-        let mut set = WriteSet::default();
-        if first > state.first_epoch {
-            set.put(keys::EPOCH.to_vec(), encode_epochs(current, first));
-        }
-        if has_left {
-            set.delete(keys::KEPT_FROM);
-        }
-        self.lsm.commit(set).await?;
-        state.first_epoch = first;
-        if has_left {
-            state.kept_from = None;
-        }
-        self.lsm.drop_log_before(state.first_epoch);
-        Ok(())
     }
 }

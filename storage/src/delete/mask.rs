@@ -14,7 +14,7 @@ use super::{Snapshot, Tombstone};
 use crate::index::bitmap_bytes;
 use crate::index::partition::PartitionIndex;
 use crate::lsm::Lsm;
-use crate::parallel::breather::Breather;
+use crate::parallel::yielder::Yielder;
 use crate::samples::cursor::{PartsCursor, SeriesParts};
 use crate::samples::part::{Floats, Part, Parts, push_starts};
 use crate::window::{PARTITION_MS, partition_end_ms};
@@ -46,7 +46,7 @@ impl Masks {
         tombstones: &Snapshot,
         TimeRange { start_ms, end_ms }: TimeRange,
         ids: &RoaringBitmap,
-        breather: &mut Breather,
+        yielder: &mut Yielder,
     ) -> Result<Masks, SourceError> {
         let mut masks = Masks::default();
         let partition_end_ms = partition_end_ms(index.number);
@@ -55,8 +55,8 @@ impl Masks {
         let relevant = tombstones.values().filter(|t| t.masks(first_ms, last_ms, 0));
         for tombstone in relevant {
             let Tombstone { epoch, start_ms, end_ms, .. } = **tombstone;
-            let covered = covered(lsm, index, &tombstone.selectors, ids, breather).await?;
-            breather.work(1).await?;
+            let covered = covered(lsm, index, &tombstone.selectors, ids, yielder).await?;
+            yielder.work(1).await?;
             if !covered.is_empty() {
                 masks.ids |= &covered;
                 masks.of_tombstones.push((Deleted { epoch, start_ms, end_ms }, covered));
@@ -109,11 +109,11 @@ async fn covered(
     index: &PartitionIndex,
     selectors: &[Vec<Matcher>],
     ids: &RoaringBitmap,
-    breather: &mut Breather,
+    yielder: &mut Yielder,
 ) -> Result<RoaringBitmap, SourceError> {
     let mut covered = RoaringBitmap::new();
     for matchers in selectors {
-        covered |= index.resolve(lsm, matchers, breather).await? & ids;
+        covered |= index.resolve(lsm, matchers, yielder).await? & ids;
     }
     Ok(covered)
 }

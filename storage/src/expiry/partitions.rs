@@ -92,7 +92,7 @@ pub(crate) async fn delete_expired(core: &Core) -> Result<(), StoreError> {
     core.lsm.drop_partitions_before(first_kept);
     state.watermarks.retain(|window, _| *window >= first_window);
     state.leaving_before = None;
-    core.drop_dead_log(&mut state).await?;
+    super::dead_log::drop_dead_log(core, &mut state).await?;
     release(core, &state);
     Ok(())
 }

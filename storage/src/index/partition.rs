@@ -27,7 +27,7 @@ use crate::block;
 use crate::error::StoreError;
 use crate::keys;
 use crate::lsm::Lsm;
-use crate::parallel::breather::Breather;
+use crate::parallel::yielder::Yielder;
 use crate::sizes::Sizes;
 use crate::value;
 
@@ -138,12 +138,12 @@ impl PartitionIndex {
         &self,
         lsm: &Lsm,
         matchers: &[Matcher],
-        breather: &mut Breather,
+        yielder: &mut Yielder,
     ) -> Result<RoaringBitmap, SourceError> {
         let mut terms = Vec::new();
         for matcher in matchers {
             let Some((term, lookup)) = term(matcher) else { continue };
-            let ids = self.ids(lsm, matcher, term, lookup, breather).await?;
+            let ids = self.ids(lsm, matcher, term, lookup, yielder).await?;
             if term == Term::Keep && ids.is_empty() {
                 return Ok(RoaringBitmap::new());
             }
@@ -172,7 +172,7 @@ impl PartitionIndex {
         matcher: &Matcher,
         term: Term,
         lookup: Lookup<'_>,
-        breather: &mut Breather,
+        yielder: &mut Yielder,
     ) -> Result<Arc<RoaringBitmap>, SourceError> {
         let key = MatcherRef::of(matcher);
         if let Some(known) = self.result(key) {
@@ -183,12 +183,12 @@ impl PartitionIndex {
             Lookup::Values(values) => match values[..] {
                 [only] => self.ids_of_pair(lsm, matcher.name(), only).await,
                 _ => {
-                    let ids = self.ids_of_values(lsm, matcher.name(), &values, breather).await?;
+                    let ids = self.ids_of_values(lsm, matcher.name(), &values, yielder).await?;
                     Ok(self.keep_result(key, ids))
                 }
             },
             Lookup::Prefix(prefix) => {
-                let ids = self.ids_of_prefix(lsm, matcher, term, prefix, breather).await?;
+                let ids = self.ids_of_prefix(lsm, matcher, term, prefix, yielder).await?;
                 Ok(self.keep_result(key, ids))
             }
         }
@@ -200,17 +200,17 @@ impl PartitionIndex {
         lsm: &Lsm,
         name: &str,
         values: &[&str],
-        breather: &mut Breather,
+        yielder: &mut Yielder,
     ) -> Result<RoaringBitmap, SourceError> {
         if values.len() * VALUES_SHARE > self.series_count as usize {
-            self.label_values(lsm, name, breather).await?;
+            self.label_values(lsm, name, yielder).await?;
         }
         let mut union = RoaringBitmap::new();
         let reads: Vec<BoxFuture<'_, _>> =
             values.iter().map(|value| self.ids_of_pair(lsm, name, value).boxed()).collect();
         let mut reads = stream::iter(reads).buffered(READS_MAX);
         while let Some(ids) = reads.try_next().await? {
-            breather.work(1).await?;
+            yielder.work(1).await?;
             union |= &*ids;
         }
         Ok(union)
@@ -252,21 +252,21 @@ impl PartitionIndex {
         matcher: &Matcher,
         term: Term,
         prefix: &str,
-        breather: &mut Breather,
+        yielder: &mut Yielder,
     ) -> Result<RoaringBitmap, SourceError> {
         let mut union = RoaringBitmap::new();
         let known = self.known_values(matcher.name());
         if known.is_some() || prefix.is_empty() {
             let table = match known {
                 Some(table) => table,
-                None => self.label_values(lsm, matcher.name(), breather).await?,
+                None => self.label_values(lsm, matcher.name(), yielder).await?,
             };
             let start = table.partition_point(|(value, _)| **value < *prefix);
             for (value, ids) in &table[start..] {
                 if !value.starts_with(prefix) {
                     break;
                 }
-                breather.work(1).await?;
+                yielder.work(1).await?;
                 if wants(matcher, term, value) {
                     ids.add_to(&mut union);
                 }
@@ -277,7 +277,7 @@ impl PartitionIndex {
         let prefix = keys::postings_of_value_prefix(self.number, matcher.name(), prefix);
         let mut scan = lsm.scan_prefix(&prefix).await?;
         while let Some((key, bytes)) = scan.next().await? {
-            breather.work(1).await?;
+            yielder.work(1).await?;
             let (_, value) = parse_postings(&key)?;
             if wants(matcher, term, &value) {
                 union |= decode_postings(&key, &bytes)?;
@@ -291,7 +291,7 @@ impl PartitionIndex {
         &self,
         lsm: &Lsm,
         name: &str,
-        breather: &mut Breather,
+        yielder: &mut Yielder,
     ) -> Result<Arc<LabelValues>, SourceError> {
         if let Some(known) = self.known_values(name) {
             self.count_lookup(true);
@@ -301,7 +301,7 @@ impl PartitionIndex {
         let mut table: Vec<(SmolStr, Ids)> = Vec::new();
         let mut scan = lsm.scan_prefix(&keys::postings_of_name(self.number, name)).await?;
         while let Some((key, bytes)) = scan.next().await? {
-            breather.work(1).await?;
+            yielder.work(1).await?;
             let (_, value) = parse_postings(&key)?;
             let mut ids = decode_postings(&key, &bytes)?;
             ids.remove_range(self.series_count..);
@@ -327,7 +327,7 @@ impl PartitionIndex {
     pub(crate) async fn names(
         &self,
         lsm: &Lsm,
-        breather: &mut Breather,
+        yielder: &mut Yielder,
     ) -> Result<Arc<[Box<str>]>, SourceError> {
         if let Some(known) = lock(&self.index.names).clone() {
             self.count_lookup(true);
@@ -339,12 +339,12 @@ impl PartitionIndex {
         let end = keys::postings_end(self.number);
         // One scan per name, as a name may have any number of values.
         while let Some((key, bytes)) = lsm.first(&start, &end).await? {
-            breather.work(1).await?;
+            yielder.work(1).await?;
             let (name, _) = parse_postings(&key)?;
             start = keys::postings_after_name(self.number, &name);
             let is_there = |id: u32| id < self.series_count && !self.gone.contains(id);
             let is_registered = decode_postings(&key, &bytes)?.min().is_some_and(is_there);
-            if is_registered || !self.label_values(lsm, &name, breather).await?.is_empty() {
+            if is_registered || !self.label_values(lsm, &name, yielder).await?.is_empty() {
                 names.push(name.into());
             }
         }
@@ -394,14 +394,14 @@ impl PartitionIndex {
         lsm: &Lsm,
         known: &impl KnownLabels,
         matchers: &[Matcher],
-        breather: &mut Breather,
+        yielder: &mut Yielder,
     ) -> Result<Arc<Resolved>, SourceError> {
         if let Some(known) = lock(&self.index.results).series(matchers) {
             self.count_lookup(true);
             return Ok(known);
         }
-        let ids = self.resolve(lsm, matchers, breather).await?;
-        let labels = self.labels_of(lsm, known, &ids, breather).await?;
+        let ids = self.resolve(lsm, matchers, yielder).await?;
+        let labels = self.labels_of(lsm, known, &ids, yielder).await?;
         let series = Arc::new(Resolved::new(labels));
         self.keep(|results| results.keep_series(matchers, Arc::clone(&series)));
         Ok(series)
@@ -413,7 +413,7 @@ impl PartitionIndex {
         lsm: &Lsm,
         known: &impl KnownLabels,
         ids: &RoaringBitmap,
-        breather: &mut Breather,
+        yielder: &mut Yielder,
     ) -> Result<Vec<(u32, Labels)>, SourceError> {
         let page_ids = self.sizes.page_ids;
         let mut pages: Vec<(u32, Option<Arc<[Labels]>>)> = Vec::new();
@@ -430,7 +430,7 @@ impl PartitionIndex {
         let missing: Vec<u32> =
             pages.iter().filter(|(_, labels)| labels.is_none()).map(|(page, _)| *page).collect();
         self.count_lookup(missing.is_empty());
-        let mut read = self.read_pages(lsm, known, &missing, breather).await?.into_iter();
+        let mut read = self.read_pages(lsm, known, &missing, yielder).await?.into_iter();
         let mut found = Vec::with_capacity(ids.len() as usize);
         let mut ids = ids.iter().peekable();
         for (page, labels) in pages {
@@ -443,7 +443,7 @@ impl PartitionIndex {
                 })?;
                 found.push((id, labels.clone()));
             }
-            breather.work(1).await?;
+            yielder.work(1).await?;
         }
         Ok(found)
     }
@@ -474,7 +474,7 @@ impl PartitionIndex {
         lsm: &Lsm,
         known: &impl KnownLabels,
         pages: &[u32],
-        breather: &mut Breather,
+        yielder: &mut Yielder,
     ) -> Result<Vec<Arc<[Labels]>>, SourceError> {
         let (Some(first), Some(last)) = (pages.first(), pages.last()) else {
             return Ok(Vec::new());
@@ -489,7 +489,7 @@ impl PartitionIndex {
             let mut scan = lsm.scan(&start, &end).await?;
             let mut wanted = pages.iter().copied().peekable();
             while let Some((key, bytes)) = scan.next().await? {
-                breather.work(page_work).await?;
+                yielder.work(page_work).await?;
                 let page = keys::parse_forward_page(&key)
                     .ok_or_else(|| value::corrupt(&key, "malformed forward index key"))?;
                 if wanted.next_if_eq(&page).is_some() {
@@ -506,7 +506,7 @@ impl PartitionIndex {
             };
             let mut reads = stream::iter(pages.iter().copied()).map(read).buffered(READS_MAX);
             while let Some((page, key, bytes)) = reads.try_next().await? {
-                breather.work(page_work).await?;
+                yielder.work(page_work).await?;
                 let bytes = bytes.ok_or_else(|| missing(page))?;
                 found.push(self.keep_page(known, page, &key, &bytes)?);
             }

@@ -21,7 +21,7 @@ use super::{Lookup, Term, term, wants};
 use crate::error::StoreError;
 use crate::keys;
 use crate::lsm::Lsm;
-use crate::parallel::breather::Breather;
+use crate::parallel::yielder::Yielder;
 use crate::value;
 
 /// Maximum number of partitions that are read concurrently.
@@ -45,7 +45,7 @@ pub(crate) async fn prune(
     matchers: &[Matcher],
     budget: &Budget,
 ) -> Result<Vec<Arc<PartitionIndex>>, SourceError> {
-    let mut breather = Breather::new(budget);
+    let mut yielder = Yielder::new(budget);
     // Matchers of exact values first: they leave fewer partitions to the others.
     let kept = |matcher| match term(matcher) {
         Some((Term::Keep, lookup)) => Some((matcher, lookup)),
@@ -63,9 +63,9 @@ pub(crate) async fn prune(
             continue;
         }
         let holding = match lookup {
-            Lookup::Values(values) => partitions_of(lsm, matcher, &values, &mut breather).await?,
+            Lookup::Values(values) => partitions_of(lsm, matcher, &values, &mut yielder).await?,
             Lookup::Prefix(prefix) => {
-                let found = matching(lsm, &partitions, matcher, prefix, &mut breather).await?;
+                let found = matching(lsm, &partitions, matcher, prefix, &mut yielder).await?;
                 let Some(found) = found else { continue };
                 note(lsm, &partitions, matcher, &found, budget).await?;
                 let known = partitions.iter().filter(|index| index.knows(matcher));
@@ -88,14 +88,14 @@ async fn partitions_of(
     lsm: &Lsm,
     matcher: &Matcher,
     values: &[&str],
-    breather: &mut Breather,
+    yielder: &mut Yielder,
 ) -> Result<BTreeSet<i64>, SourceError> {
     let mut holding = BTreeSet::new();
     for label_value in values {
         let prefix = keys::dictionary_of_pair(matcher.name(), label_value);
         let mut scan = lsm.scan_prefix(&prefix).await?;
         while let Some((key, _)) = scan.next().await? {
-            breather.work(1).await?;
+            yielder.work(1).await?;
             let number = keys::parse_ordered(&key, &prefix).ok_or_else(|| malformed(&key))?;
             holding.insert(number);
         }
@@ -110,7 +110,7 @@ async fn matching(
     partitions: &[Arc<PartitionIndex>],
     matcher: &Matcher,
     prefix: &str,
-    breather: &mut Breather,
+    yielder: &mut Yielder,
 ) -> Result<Option<BTreeMap<i64, Vec<String>>>, SourceError> {
     let unknown = partitions.iter().filter(|index| !index.knows(matcher));
     let unknown: BTreeSet<i64> = unknown.map(|index| index.number).collect();
@@ -120,7 +120,7 @@ async fn matching(
     let name = matcher.name();
     let mut scan = lsm.scan_prefix(&keys::dictionary_of_value_prefix(name, prefix)).await?;
     while let Some((key, _)) = scan.next().await? {
-        breather.work(1).await?;
+        yielder.work(1).await?;
         let (label_value, number) =
             keys::parse_dictionary(&key, name).ok_or_else(|| malformed(&key))?;
         if !unknown.contains(&number) {
@@ -179,9 +179,9 @@ impl PartitionIndex {
         values: &[String],
         budget: &Budget,
     ) -> Result<(), SourceError> {
-        let mut breather = Breather::new(budget);
+        let mut yielder = Yielder::new(budget);
         let values: Vec<_> = values.iter().map(String::as_str).collect();
-        let ids = self.ids_of_values(lsm, matcher.name(), &values, &mut breather).await?;
+        let ids = self.ids_of_values(lsm, matcher.name(), &values, &mut yielder).await?;
         self.keep_result(MatcherRef::of(matcher), ids);
         Ok(())
     }

@@ -1,5 +1,4 @@
-//! Work that takes a while: dealt to threads ([`shares`]), or in turns with other tasks
-//! ([`breather`]).
+//! Long loops: split among threads ([`shares`]), or interrupted for other tasks ([`yielder`]).
 
-pub(crate) mod breather;
 pub(crate) mod shares;
+pub(crate) mod yielder;

@@ -16,8 +16,8 @@ use crate::delete::{self, Masks};
 use crate::error::StoreError;
 use crate::keys;
 use crate::lsm::Lsm;
-use crate::parallel::breather::Breather;
 use crate::parallel::shares::in_shares;
+use crate::parallel::yielder::Yielder;
 use crate::samples::columns::{self, BlockKey, BlockSlots, ColumnCache, KeptColumn};
 use crate::samples::part::{Frame, Part, Parts, Run};
 use crate::sizes::Sizes;
@@ -93,7 +93,7 @@ pub(crate) async fn load(
     labels: &Arc<Vec<(u32, Labels)>>,
     range: TimeRange,
     charge: &mut (dyn FnMut(usize) -> Result<(), SourceError> + Send),
-    breather: &mut Breather,
+    yielder: &mut Yielder,
 ) -> Result<Vec<Parts>, SourceError> {
     // Columns also hold deleted samples.
     if place.masks.is_empty()
@@ -114,7 +114,7 @@ pub(crate) async fn load(
                     bytes += entry.bytes as usize;
                     continue;
                 };
-                breather.work(1 + kept.len() / BLOCK_WORK).await?;
+                yielder.work(1 + kept.len() / BLOCK_WORK).await?;
                 place.columns.count_hits(kept.len());
                 bytes += kept.iter().map(|(_, column)| column.bytes()).sum::<usize>();
                 *want = Want::Columns(kept);
@@ -152,7 +152,7 @@ pub(crate) async fn load(
                     }
                     Want::Bytes => {
                         let Some((key, bytes)) = blocks.next() else { continue };
-                        breather.work(BLOCK_WORK).await?;
+                        yielder.work(BLOCK_WORK).await?;
                         let first_id = entry.first_id;
                         let block_key =
                             BlockKey { metric: *metric, window: *window, run: *run, first_id };

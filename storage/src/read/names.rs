@@ -5,15 +5,16 @@
 
 use std::cmp::Ordering;
 
-use model::{Budget, BudgetError, Checkpoint, Labels, Matcher, MetadataQuery, SourceError};
+use model::{
+    Budget, BudgetError, Checkpoint, Labels, Matcher, MetadataQuery, Reservation, SourceError,
+};
 
 use super::select::Pin;
-use super::set::Charge;
 use crate::core::Core;
 use crate::index::partition::PartitionIndex;
 use crate::index::{Ids, is_restricted, prune};
 use crate::lsm::Lsm;
-use crate::parallel::breather::Breather;
+use crate::parallel::yielder::Yielder;
 
 /// Bytes that a text counts in addition to its own.
 const TEXT_BYTES: usize = 32;
@@ -60,9 +61,9 @@ async fn list(
 ) -> Result<Vec<String>, SourceError> {
     let range = pin.visible(query.times);
     let limit = if query.limit == 0 { usize::MAX } else { query.limit };
-    let (texts, charge, watch) = (Vec::new(), Charge::new(budget), Checkpoint::new(budget));
+    let (texts, charge, watch) = (Vec::new(), Reservation::empty(budget), Checkpoint::new(budget));
     let mut union = Union { texts, limit, charge, watch };
-    let mut breather = Breather::new(budget);
+    let mut yielder = Yielder::new(budget);
     let any = [Vec::new()];
     let selectors = if query.selectors.is_empty() { &any[..] } else { &query.selectors[..] };
     for matchers in selectors {
@@ -81,7 +82,7 @@ async fn list(
         for index in prune(&lsm, partitions, matchers, budget).await? {
             budget.check()?;
             let sealed = Sealed { core, lsm: &lsm, index: &index, matchers };
-            sealed.add_to(&mut union, wanted, &mut breather).await?;
+            sealed.add_to(&mut union, wanted, &mut yielder).await?;
         }
     }
     core.index.trim();
@@ -101,33 +102,33 @@ impl Sealed<'_> {
         &self,
         union: &mut Union,
         wanted: ListedNames<'_>,
-        breather: &mut Breather,
+        yielder: &mut Yielder,
     ) -> Result<(), SourceError> {
         let lsm = self.lsm;
         if !is_restricted(self.matchers) {
             match wanted {
                 ListedNames::Names => {
-                    let names = self.index.names(lsm, breather).await?;
+                    let names = self.index.names(lsm, yielder).await?;
                     union.add(names.iter().map(|name| &**name))?;
                 }
                 ListedNames::Values(name) => {
-                    let table = self.index.label_values(lsm, name, breather).await?;
+                    let table = self.index.label_values(lsm, name, yielder).await?;
                     union.add(table.iter().map(|(value, _)| &**value))?;
                 }
             }
             return Ok(());
         }
-        let ids = self.index.resolve(lsm, self.matchers, breather).await?;
+        let ids = self.index.resolve(lsm, self.matchers, yielder).await?;
         // If there are fewer series than values, read the labels of the series.
         let are_few = ids.len() <= LABELS_MAX
             || match wanted {
                 ListedNames::Names => false,
                 ListedNames::Values(name) => {
-                    ids.len() < self.index.label_values(lsm, name, breather).await?.len() as u64
+                    ids.len() < self.index.label_values(lsm, name, yielder).await?.len() as u64
                 }
             };
         if are_few {
-            let series = self.index.labels_of(lsm, &self.core.head, &ids, breather).await?;
+            let series = self.index.labels_of(lsm, &self.core.head, &ids, yielder).await?;
             let mut texts = Vec::new();
             for (_, labels) in &series {
                 wanted.push_of(labels, &mut texts);
@@ -139,10 +140,10 @@ impl Sealed<'_> {
         match wanted {
             ListedNames::Names => {
                 let mut found = Vec::new();
-                let names = self.index.names(lsm, breather).await?;
+                let names = self.index.names(lsm, yielder).await?;
                 for name in names.iter() {
-                    let table = self.index.label_values(lsm, name, breather).await?;
-                    breather.work(1).await?;
+                    let table = self.index.label_values(lsm, name, yielder).await?;
+                    yielder.work(1).await?;
                     if table.iter().any(|(_, of_value)| of_value.intersects(&ids)) {
                         found.push(&**name);
                     }
@@ -150,7 +151,7 @@ impl Sealed<'_> {
                 union.add(found.into_iter())?;
             }
             ListedNames::Values(name) => {
-                let table = self.index.label_values(lsm, name, breather).await?;
+                let table = self.index.label_values(lsm, name, yielder).await?;
                 let is_found = |of_value: &Ids| of_value.intersects(&ids);
                 let found = table.iter().filter(|(_, of_value)| is_found(of_value));
                 union.add(found.map(|(value, _)| &**value))?;
@@ -176,7 +177,7 @@ impl ListedNames<'_> {
 struct Union {
     texts: Vec<String>,
     limit: usize,
-    charge: Charge,
+    charge: Reservation,
     watch: Checkpoint,
 }
 
@@ -189,7 +190,7 @@ impl Union {
             return self.add(sorted.iter().map(String::as_str));
         }
         self.watch.work(TEXT_WORK.saturating_mul(sorted.len()))?;
-        self.charge.add(sorted.iter().map(|text| TEXT_BYTES + text.len()).sum())?;
+        self.charge.grow(sorted.iter().map(|text| TEXT_BYTES + text.len()).sum::<usize>() as u64)?;
         self.texts = sorted;
         Ok(())
     }
@@ -233,7 +234,7 @@ impl Union {
             if order.is_le() {
                 self.texts.extend(known.next());
             } else if let Some(text) = sorted.next() {
-                self.charge.add(TEXT_BYTES + text.len())?;
+                self.charge.grow((TEXT_BYTES + text.len()) as u64)?;
                 self.texts.push(text.to_owned());
             }
         }

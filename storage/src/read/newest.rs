@@ -1,11 +1,10 @@
 //! Newest samples of series that the head has in memory.
 
-use model::{Advance, Cursor, Labels, SampleBatch, SeriesSet, SourceError};
+use model::{Advance, Cursor, Labels, Reservation, SampleBatch, SeriesSet, SourceError};
 use roaring::RoaringBitmap;
 use smallvec::smallvec;
 
 use super::order::FoundSeries;
-use super::set::Charge;
 use crate::head::series::{HeadSeries, NONE};
 use crate::samples::part::{Part, TailRoom};
 
@@ -67,7 +66,7 @@ pub(super) fn found(newest: Vec<Newest>) -> Vec<FoundSeries> {
 pub(super) struct NewestSet {
     pub(super) series: Vec<Newest>,
     /// Memory charge, released on drop.
-    pub(super) _charge: Charge,
+    pub(super) _charge: Reservation,
 }
 
 impl SeriesSet for NewestSet {

@@ -5,11 +5,12 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use model::checkpoint::sort_by;
-use model::{Budget, Checkpoint, Labels, METRIC_NAME, MatchOp, Matcher, SourceError, TimeRange};
+use model::{
+    Budget, Checkpoint, Labels, METRIC_NAME, MatchOp, Matcher, Reservation, SourceError, TimeRange,
+};
 use roaring::RoaringBitmap;
 
 use super::blocks::{self, BlockSource, Want, WantedRun};
-use super::set::Charge;
 use crate::block::BlockEntry;
 use crate::core::Core;
 use crate::delete::{Masks, Snapshot};
@@ -19,8 +20,8 @@ use crate::index::results::Resolved;
 use crate::index::runs::MetricRun;
 use crate::keys;
 use crate::lsm::Lsm;
-use crate::parallel::breather::Breather;
 use crate::parallel::shares::apart;
+use crate::parallel::yielder::Yielder;
 use crate::samples::part::Parts;
 use crate::window::window_of;
 
@@ -49,16 +50,16 @@ pub(crate) async fn load(
     budget: &Budget,
 ) -> Result<Loaded, SourceError> {
     let PartitionSelection { lsm, index, tombstones, matchers, range } = *wanted;
-    let mut breather = Breather::new(budget);
+    let mut yielder = Yielder::new(budget);
     let windows = window_of(range.start_ms)..=window_of(range.end_ms);
-    let sealed_ms = latest_of(lsm, index, matchers, &windows, range, &mut breather).await?;
+    let sealed_ms = latest_of(lsm, index, matchers, &windows, range, &mut yielder).await?;
     let Some(sealed_ms) = sealed_ms else { return Ok(Loaded { series: Vec::new() }) };
     let unwanted = unwanted(sealed_ms);
     let resolved = if unwanted.is_empty() {
-        index.series(lsm, &core.head, matchers, &mut breather).await?
+        index.series(lsm, &core.head, matchers, &mut yielder).await?
     } else {
-        let ids = index.resolve(lsm, matchers, &mut breather).await? - unwanted;
-        let labels = index.labels_of(lsm, &core.head, &ids, &mut breather).await?;
+        let ids = index.resolve(lsm, matchers, &mut yielder).await? - unwanted;
+        let labels = index.labels_of(lsm, &core.head, &ids, &mut yielder).await?;
         Arc::new(Resolved::new(labels))
     };
     let labels = &resolved.labels;
@@ -66,12 +67,11 @@ pub(crate) async fn load(
         return Ok(Loaded { series: Vec::new() });
     }
     charge(labels.iter().map(|(_, l)| l.as_bytes().len() + 64).sum())?;
-    let masks = masks_of(lsm, index, tombstones, range, labels, &mut breather).await?;
+    let masks = masks_of(lsm, index, tombstones, range, labels, &mut yielder).await?;
     charge(masks.bytes())?;
     let place =
         BlockSource { lsm, columns: &core.columns, sizes: &core.options.sizes, masks: &masks };
-    let parts =
-        load_parts(&place, index, &resolved, &windows, range, charge, &mut breather).await?;
+    let parts = load_parts(&place, index, &resolved, &windows, range, charge, &mut yielder).await?;
     let found = labels
         .iter()
         .zip(parts)
@@ -89,10 +89,10 @@ async fn load_parts(
     windows: &RangeInclusive<i64>,
     range: TimeRange,
     charge: &mut (dyn FnMut(usize) -> Result<(), SourceError> + Send),
-    breather: &mut Breather,
+    yielder: &mut Yielder,
 ) -> Result<Vec<Parts>, SourceError> {
     let runs = wanted_runs(place.lsm, index, &resolved.metrics, windows, range).await?;
-    blocks::load(place, runs, &resolved.labels, range, charge, breather).await
+    blocks::load(place, runs, &resolved.labels, range, charge, yielder).await
 }
 
 /// Returns the deleted times of some series.
@@ -102,13 +102,13 @@ async fn masks_of(
     tombstones: &Snapshot,
     range: TimeRange,
     labels: &[(u32, Labels)],
-    breather: &mut Breather,
+    yielder: &mut Yielder,
 ) -> Result<Masks, SourceError> {
     if tombstones.is_empty() {
         return Ok(Masks::default());
     }
     let ids = labels.iter().map(|(id, _)| *id).collect();
-    Masks::of(lsm, index, tombstones, range, &ids, breather).await
+    Masks::of(lsm, index, tombstones, range, &ids, yielder).await
 }
 
 /// Returns the latest time of the blocks that may hold matching samples in a range, by the
@@ -120,14 +120,14 @@ async fn latest_of(
     matchers: &[Matcher],
     windows: &RangeInclusive<i64>,
     TimeRange { start_ms, end_ms }: TimeRange,
-    breather: &mut Breather,
+    yielder: &mut Yielder,
 ) -> Result<Option<i64>, SourceError> {
     let equal = |m: &&Matcher| m.name() == METRIC_NAME && m.op() == MatchOp::Equal;
     let metrics: Vec<u64> = match matchers.iter().find(equal) {
         Some(matcher) => vec![keys::metric_hash(matcher.value())],
         None if !index.is_cached() => return Ok(Some(i64::MAX)),
         None => {
-            let names = index.label_values(lsm, METRIC_NAME, breather).await?;
+            let names = index.label_values(lsm, METRIC_NAME, yielder).await?;
             if names.len() > METRICS_LOOKED_AT {
                 return Ok(Some(i64::MAX));
             }
@@ -185,23 +185,23 @@ pub(crate) async fn matching_labels(
     budget: &Budget,
 ) -> Result<Vec<Labels>, SourceError> {
     let PartitionSelection { lsm, index, tombstones, matchers, range } = *wanted;
-    let mut breather = Breather::new(budget);
-    let resolved = index.series(lsm, &core.head, matchers, &mut breather).await?;
+    let mut yielder = Yielder::new(budget);
+    let resolved = index.series(lsm, &core.head, matchers, &mut yielder).await?;
     let labels = &resolved.labels;
-    let masks = masks_of(lsm, index, tombstones, range, labels, &mut breather).await?;
+    let masks = masks_of(lsm, index, tombstones, range, labels, &mut yielder).await?;
     let mut without = RoaringBitmap::new();
     if !masks.is_empty() {
         // For samples that are only checked here.
-        let mut of_samples = Charge::new(budget);
-        let charge = &mut |bytes| of_samples.add(bytes).map_err(SourceError::from);
+        let mut of_samples = Reservation::empty(budget);
+        let charge = &mut |bytes| of_samples.grow(bytes as u64).map_err(SourceError::from);
         charge(masks.bytes())?;
-        let doubtful = index.labels_of(lsm, &core.head, masks.ids(), &mut breather).await?;
+        let doubtful = index.labels_of(lsm, &core.head, masks.ids(), &mut yielder).await?;
         let doubtful = Resolved::new(doubtful);
         let windows = window_of(range.start_ms)..=window_of(range.end_ms);
         let place =
             BlockSource { lsm, columns: &core.columns, sizes: &core.options.sizes, masks: &masks };
         let parts =
-            load_parts(&place, index, &doubtful, &windows, range, charge, &mut breather).await?;
+            load_parts(&place, index, &doubtful, &windows, range, charge, &mut yielder).await?;
         for ((id, _), parts) in doubtful.labels.iter().zip(parts) {
             if !parts.iter().any(|part| part.times().overlaps(range)) {
                 without.insert(*id);

@@ -7,14 +7,14 @@ use futures::FutureExt;
 use futures::stream::{self, StreamExt, TryStreamExt};
 use model::checkpoint::sort_by;
 use model::{
-    BoxFuture, Budget, BudgetError, Checkpoint, Labels, Matcher, Selection, SeriesSet, SourceError,
-    TimeRange,
+    BoxFuture, Budget, BudgetError, Checkpoint, Labels, Matcher, Reservation, Selection, SeriesSet,
+    SourceError, TimeRange,
 };
 
 use super::newest::{self, Newest, NewestSample, NewestSet};
 use super::order::{FoundSeries, Ordered, order};
 use super::partition::{self, PartitionSelection};
-use super::set::{Charge, LoadedSet};
+use super::set::LoadedSet;
 use crate::core::Core;
 use crate::head::Matching;
 use crate::index::prune;
@@ -66,7 +66,7 @@ pub(crate) async fn select(
     let TimeRange { start_ms, end_ms } = range;
     // Before the head: a delete masks samples before it removes them from the head.
     let tombstones = core.tombstones.all();
-    let mut charge = Charge::new(budget);
+    let mut charge = Reservation::empty(budget);
     let InHead { found, newest } = select_head(core, selection, range, &mut charge, budget).await?;
     let mut lists = Vec::new();
     let (lsm, partitions) = core.partitions_between(range);
@@ -108,10 +108,10 @@ async fn load_partition(
     wanted: PartitionSelection<'_>,
     newest: &[Newest],
     budget: &Budget,
-) -> Result<(Vec<FoundSeries>, Charge), SourceError> {
+) -> Result<(Vec<FoundSeries>, Reservation), SourceError> {
     budget.check()?;
-    let mut charge = Charge::new(budget);
-    let mut add = |bytes| charge.add(bytes).map_err(SourceError::from);
+    let mut charge = Reservation::empty(budget);
+    let mut add = |bytes| charge.grow(bytes as u64).map_err(SourceError::from);
     let unwanted = |sealed_ms| newest::ids_after(newest, wanted.index.number, sealed_ms);
     let loaded = partition::load(core, &wanted, &unwanted, &mut add, budget).await?;
     Ok((loaded.series, charge))
@@ -149,7 +149,7 @@ async fn select_head(
     core: &Arc<Core>,
     selection: &Selection,
     range: TimeRange,
-    charge: &mut Charge,
+    charge: &mut Reservation,
     budget: &Budget,
 ) -> Result<InHead, SourceError> {
     let matching = Arc::new(matching_in_order(core, &selection.matchers, budget).await?);
@@ -180,8 +180,8 @@ fn visit_head(
     selection: &Selection,
     TimeRange { start_ms, end_ms }: TimeRange,
     budget: &Budget,
-) -> Result<(InHead, Charge), BudgetError> {
-    let mut charge = Charge::new(budget);
+) -> Result<(InHead, Reservation), BudgetError> {
+    let mut charge = Reservation::empty(budget);
     let are_columns_kept = core.columns.bytes_max() > 0;
     let mut in_head = InHead { found: Vec::new(), newest: Vec::new() };
     if !selection.only_newest {
@@ -216,7 +216,7 @@ fn visit_head(
         room.settle(new.iter_mut().flat_map(|(_, parts)| parts));
         let parts_bytes = |(_, parts): &FoundSeries| parts.iter().map(Part::bytes).sum::<usize>();
         let found_bytes: usize = new.iter().map(|found| parts_bytes(found) + SERIES_BYTES).sum();
-        charge.add(found_bytes + size_of_val(&newest[newest_before..]))?;
+        charge.grow((found_bytes + size_of_val(&newest[newest_before..])) as u64)?;
     }
     Ok((in_head, charge))
 }

@@ -3,16 +3,17 @@
 use std::sync::Arc;
 
 use model::checkpoint::sort_by;
-use model::{Budget, Checkpoint, Labels, Matcher, MetadataQuery, SourceError, TimeRange};
+use model::{
+    Budget, Checkpoint, Labels, Matcher, MetadataQuery, Reservation, SourceError, TimeRange,
+};
 
 use super::order::{FoundSeries, merge};
 use super::partition::{self, PartitionSelection};
 use super::select::{Pin, SERIES_BYTES, matching_in_order};
-use super::set::Charge;
 use crate::core::Core;
 use crate::head::series::HeadSeries;
 use crate::index::prune;
-use crate::parallel::breather::Breather;
+use crate::parallel::yielder::Yielder;
 use crate::samples::part::Parts;
 
 /// Number of series of the head that are visited before other tasks may run.
@@ -27,7 +28,7 @@ pub(crate) async fn series(
 ) -> Result<Vec<Labels>, SourceError> {
     let range = pin.visible(query.times);
     let limit = if query.limit == 0 { usize::MAX } else { query.limit };
-    let mut charge = Charge::new(budget);
+    let mut charge = Reservation::empty(budget);
     let tombstones = core.tombstones.all();
     let any = [Vec::new()];
     let selectors = if query.selectors.is_empty() { &any[..] } else { &query.selectors[..] };
@@ -47,7 +48,9 @@ pub(crate) async fn series(
                 range,
             };
             let labels = partition::matching_labels(core, &wanted, budget).await?;
-            charge.add(labels.iter().map(|l| SERIES_BYTES + l.as_bytes().len()).sum())?;
+            charge.grow(
+                labels.iter().map(|l| SERIES_BYTES + l.as_bytes().len()).sum::<usize>() as u64
+            )?;
             lists.push(labels);
         }
     }
@@ -67,23 +70,23 @@ async fn of_head(
     core: &Arc<Core>,
     matchers: &[Matcher],
     TimeRange { start_ms, end_ms }: TimeRange,
-    charge: &mut Charge,
+    charge: &mut Reservation,
     budget: &Budget,
 ) -> Result<Vec<Labels>, SourceError> {
     let matching = matching_in_order(core, matchers, budget).await?;
-    let mut breather = Breather::new(budget);
+    let mut yielder = Yielder::new(budget);
     let mut found = Vec::new();
     let mut result = Ok(());
     let mut visit = |series: &HeadSeries| {
         if result.is_ok() && series.overlaps(start_ms, end_ms) {
-            result = charge.add(SERIES_BYTES);
+            result = charge.grow(SERIES_BYTES as u64);
             found.push(series.labels.clone());
         }
     };
     for start in (0..matching.len()).step_by(VISITED_AT_ONCE) {
         let places = start..matching.len().min(start + VISITED_AT_ONCE);
         core.head.visit(&matching, places, matchers, &mut visit);
-        breather.work(VISITED_AT_ONCE).await?;
+        yielder.work(VISITED_AT_ONCE).await?;
     }
     result?;
     if core.head.is_ordered(&matching) {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use model::{Budget, Cursor, Labels, SeriesSet, prefetch};
+use model::{Cursor, Labels, Reservation, SeriesSet, prefetch};
 
 use super::order::PARTS_AHEAD;
 use crate::samples::columns::ColumnCache;
@@ -18,7 +18,7 @@ pub(crate) struct LoadedSet {
     /// Bytes of the samples.
     pub(crate) encoded_bytes: usize,
     /// Memory charge, released on drop.
-    pub(crate) _charge: Charge,
+    pub(crate) _charge: Reservation,
 }
 
 impl Drop for LoadedSet {
@@ -35,36 +35,6 @@ impl Drop for LoadedSet {
                 return;
             }
         }
-    }
-}
-
-/// Charge of memory to a budget, released on drop.
-pub(crate) struct Charge {
-    budget: Budget,
-    bytes: u64,
-}
-
-impl Charge {
-    /// Creates an empty charge.
-    pub(crate) fn new(budget: &Budget) -> Charge {
-        Charge { budget: budget.clone(), bytes: 0 }
-    }
-
-    /// Charges bytes that are about to be allocated.
-    pub(crate) fn add(&mut self, bytes: usize) -> Result<(), model::BudgetError> {
-        self.bytes += bytes as u64;
-        self.budget.charge_memory(bytes as u64)
-    }
-
-    /// Takes over another charge of the same budget.
-    pub(crate) fn absorb(&mut self, mut other: Charge) {
-        self.bytes += std::mem::take(&mut other.bytes);
-    }
-}
-
-impl Drop for Charge {
-    fn drop(&mut self) {
-        self.budget.release_memory(self.bytes);
     }
 }
 

@@ -14,7 +14,7 @@ use crate::core::Core;
 use crate::index::partition::PartitionIndex;
 use crate::keys;
 use crate::lsm::Lsm;
-use crate::parallel::breather::Breather;
+use crate::parallel::yielder::Yielder;
 use crate::window::{partition_end_ms, partition_of_window, window_of};
 
 /// Warms the caches with the partitions of a time span up to now.
@@ -70,15 +70,15 @@ async fn warm_index(core: &Core, lsm: &Lsm, index: &PartitionIndex) -> Result<()
     if !index.is_cached() {
         return Ok(());
     }
-    let mut breather = Breather::new(&Budget::unlimited());
-    for name in index.names(lsm, &mut breather).await?.iter() {
+    let mut yielder = Yielder::new(&Budget::unlimited());
+    for name in index.names(lsm, &mut yielder).await?.iter() {
         if core.index.is_full() {
             return Ok(());
         }
-        index.label_values(lsm, name, &mut breather).await?;
+        index.label_values(lsm, name, &mut yielder).await?;
     }
     let all = (0..index.series_count).collect::<RoaringBitmap>() - &*index.gone;
-    let labels = index.labels_of(lsm, &core.head, &all, &mut breather).await?;
+    let labels = index.labels_of(lsm, &core.head, &all, &mut yielder).await?;
     let mut metrics: Vec<u64> =
         labels.iter().map(|(_, labels)| keys::metric_hash(labels.metric_name())).collect();
     metrics.sort_unstable();

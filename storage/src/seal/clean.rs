@@ -53,7 +53,7 @@ pub(crate) async fn clean_tombstones(core: &Arc<Core>) -> Result<bool, StoreErro
     let _cleaning = core.cleaning.lock().await;
     {
         let mut state = core.sealing.lock().await;
-        core.drop_dead_log(&mut state).await?;
+        crate::expiry::drop_dead_log(core, &mut state).await?;
     }
     tidy(core).await?;
     let tombstones = core.tombstones.all();

@@ -97,7 +97,7 @@ async fn write_window(
     forget(core, window, epoch, &items);
     core.counters.note_seal(block_count, block_bytes);
     tracing::debug!(window, epoch, series = items.len(), block_count, block_bytes, "sealed");
-    core.drop_dead_log(state).await
+    crate::expiry::drop_dead_log(core, state).await
 }
 
 /// Makes the blocks of a window count, and its log records not.

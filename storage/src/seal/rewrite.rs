@@ -20,7 +20,7 @@ use crate::index::runs::MetricRun;
 use crate::keys;
 use crate::lsm::WriteSet;
 use crate::meta::{self, put_intent};
-use crate::parallel::breather::Breather;
+use crate::parallel::yielder::Yielder;
 use crate::sizes::Sizes;
 use crate::value;
 
@@ -68,9 +68,9 @@ async fn masks_of(
     tombstones: &Snapshot,
 ) -> Result<Masks, StoreError> {
     let budget = Budget::unlimited();
-    let mut breather = Breather::new(&budget);
-    let all = index.resolve(&core.lsm, &[], &mut breather).await.map_err(unreadable)?;
-    let masks = Masks::of(&core.lsm, index, tombstones, TimeRange::ALL, &all, &mut breather).await;
+    let mut yielder = Yielder::new(&budget);
+    let all = index.resolve(&core.lsm, &[], &mut yielder).await.map_err(unreadable)?;
+    let masks = Masks::of(&core.lsm, index, tombstones, TimeRange::ALL, &all, &mut yielder).await;
     masks.map_err(unreadable)
 }
 
@@ -110,9 +110,9 @@ impl Cleaning<'_> {
         masks: &Masks,
     ) -> Result<bool, StoreError> {
         let budget = Budget::unlimited();
-        let mut breather = Breather::new(&budget);
+        let mut yielder = Yielder::new(&budget);
         let lsm = &self.core.lsm;
-        let labels = index.labels_of(lsm, &self.core.head, masks.ids(), &mut breather).await;
+        let labels = index.labels_of(lsm, &self.core.head, masks.ids(), &mut yielder).await;
         let mut metrics: BTreeMap<u64, RoaringBitmap> = BTreeMap::new();
         for (id, labels) in labels.map_err(unreadable)? {
             let metric = keys::metric_hash(labels.metric_name());

@@ -95,7 +95,7 @@ impl Store {
             set.delete(keys::KEPT_BY_SIZE);
         }
         core.lsm.commit(set).await?;
-        core.drop_dead_log(&mut *core.sealing.lock().await).await?;
+        expiry::drop_dead_log(&core, &mut *core.sealing.lock().await).await?;
         seal::note_emptied(&core).await;
         // What rules expire does not wait for what is being sealed.
         let tasks = match background {

@@ -13,21 +13,29 @@ use crate::read::names;
 use crate::read::select::{Pin, is_lost, select};
 use crate::read::series;
 
+impl Store {
+    /// Reads under a pin, and once more under a new one if a follower has replaced missing SSTs.
+    async fn read_twice<T, F>(&self, pin: Pin, read: impl Fn(Pin) -> F) -> Result<T, SourceError>
+    where
+        F: Future<Output = Result<T, SourceError>>,
+    {
+        let first = read(pin).await;
+        if !self.has_other_files(is_lost(&first)).await {
+            return first;
+        }
+        read(Pin::new(&self.core)).await
+    }
+}
+
 impl Source for Store {
     fn select<'a>(
         &'a self,
         selection: &'a Selection,
         budget: &'a Budget,
     ) -> BoxFuture<'a, Result<Arc<dyn SeriesSet>, SourceError>> {
-        // All selections of a query are made before the first is polled: they see one border.
+        // All selections of a query are made before the first is polled: they see the same times.
         let pin = Pin::new(&self.core);
-        Box::pin(async move {
-            let read = select(&self.core, pin, selection, budget).await;
-            if !self.has_other_files(is_lost(&read)).await {
-                return read;
-            }
-            select(&self.core, Pin::new(&self.core), selection, budget).await
-        })
+        Box::pin(self.read_twice(pin, move |pin| select(&self.core, pin, selection, budget)))
     }
 
     fn series<'a>(
@@ -36,13 +44,9 @@ impl Source for Store {
         budget: &'a Budget,
     ) -> BoxFuture<'a, Result<Vec<Labels>, SourceError>> {
         let pin = Pin::new(&self.core);
-        Box::pin(async move {
-            let read = series::series(&self.core, &pin, query, budget).await;
-            if !self.has_other_files(is_lost(&read)).await {
-                return read;
-            }
-            series::series(&self.core, &Pin::new(&self.core), query, budget).await
-        })
+        Box::pin(self.read_twice(pin, move |pin| async move {
+            series::series(&self.core, &pin, query, budget).await
+        }))
     }
 
     fn label_names<'a>(
@@ -51,13 +55,9 @@ impl Source for Store {
         budget: &'a Budget,
     ) -> BoxFuture<'a, Result<Vec<String>, SourceError>> {
         let pin = Pin::new(&self.core);
-        Box::pin(async move {
-            let read = names::label_names(&self.core, &pin, query, budget).await;
-            if !self.has_other_files(is_lost(&read)).await {
-                return read;
-            }
-            names::label_names(&self.core, &Pin::new(&self.core), query, budget).await
-        })
+        Box::pin(self.read_twice(pin, move |pin| async move {
+            names::label_names(&self.core, &pin, query, budget).await
+        }))
     }
 
     fn label_values<'a>(
@@ -67,13 +67,9 @@ impl Source for Store {
         budget: &'a Budget,
     ) -> BoxFuture<'a, Result<Vec<String>, SourceError>> {
         let pin = Pin::new(&self.core);
-        Box::pin(async move {
-            let read = names::label_values(&self.core, &pin, name, query, budget).await;
-            if !self.has_other_files(is_lost(&read)).await {
-                return read;
-            }
-            names::label_values(&self.core, &Pin::new(&self.core), name, query, budget).await
-        })
+        Box::pin(self.read_twice(pin, move |pin| async move {
+            names::label_values(&self.core, &pin, name, query, budget).await
+        }))
     }
 
     fn version(&self) -> Option<u64> {
