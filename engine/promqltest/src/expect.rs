@@ -7,11 +7,11 @@ use regex::Regex;
 /// Expected failure, annotations and order.
 #[derive(Debug, Default)]
 pub struct Expectations {
-    /// Whether series must be in the order of their lines.
+    /// True if series must be in the order of their lines.
     pub is_ordered: bool,
     /// Expected failure with a matching message.
     pub failure: Option<Pattern>,
-    /// Whether the old command `eval_fail` is used, whose message may be on a separate line.
+    /// True if the old command `eval_fail` is used, whose message may be on a separate line.
     is_failure_command: bool,
     warnings: Expected,
     infos: Expected,

@@ -48,7 +48,7 @@ pub struct Histogram {
     pub negative: BTreeMap<i32, f64>,
     /// Relation to the previous sample.
     pub counter_reset_hint: CounterResetHint,
-    /// Whether the script contains the hint; otherwise it is not compared.
+    /// True if the script contains the hint; otherwise it is not compared.
     pub is_hint_explicit: bool,
 }
 

@@ -47,7 +47,7 @@ pub enum Command {
 pub struct Load {
     /// Line number of the command, from 1.
     pub line: usize,
-    /// Whether classic histograms are also loaded as native histograms with custom buckets.
+    /// True if classic histograms are also loaded as native histograms with custom buckets.
     pub with_custom_buckets: bool,
     /// Samples by series; the last line of a series wins.
     pub series: BTreeMap<Labels, Vec<LoadedSample>>,
@@ -105,7 +105,7 @@ pub struct Expected {
     pub scalar: Option<f64>,
     /// A string; empty if none is expected.
     pub string: String,
-    /// Whether a line expects a string; such an eval is not repeated in a range query.
+    /// True if a line expects a string; such an eval is not repeated in a range query.
     pub is_string: bool,
     /// Times of the raw samples that an instant query of a range vector returns.
     pub raw_times: Option<(i64, i64, i64)>,

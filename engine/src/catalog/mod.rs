@@ -54,7 +54,7 @@ pub struct Function {
     pub variadic: i32,
     /// Type of the result.
     pub returns: ValueType,
-    /// Whether Prometheus requires a feature flag for it.
+    /// True if Prometheus requires a feature flag for it.
     pub is_experimental: bool,
     /// Effect on metric names.
     pub names: Names,
@@ -62,11 +62,11 @@ pub struct Function {
     pub histograms: Histograms,
     /// Range modifiers that it accepts.
     pub modes: RangeModes,
-    /// Whether the value depends on the evaluation time even for constant arguments.
+    /// True if the value depends on the evaluation time even for constant arguments.
     ///
     /// Source: `AtModifierUnsafeFunctions` of Prometheus.
     pub is_timed: bool,
-    /// Whether the result cache may keep its values. Required: each value depends only on the
+    /// True if the result cache may keep its values. Required: each value depends only on the
     /// arguments at its step, or the samples of its range, and never causes annotations.
     pub is_cacheable: bool,
     /// Parameters as the page shows them.

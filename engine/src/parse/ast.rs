@@ -77,7 +77,7 @@ pub enum ExprKind {
     Number {
         /// The value; in seconds if written as a duration.
         value: f64,
-        /// Whether it was written as a duration.
+        /// True if it was written as a duration.
         is_duration: bool,
     },
     /// `"text"`, unescaped.
@@ -90,7 +90,7 @@ pub enum ExprKind {
     Subquery(Subquery),
     /// `-expr`, `+expr`.
     Unary {
-        /// Whether the sign is a minus.
+        /// True if the sign is a minus.
         is_minus: bool,
         /// The operand.
         operand: Box<Expr>,
@@ -112,7 +112,7 @@ pub struct DurationExpr {
     pub kind: DurationKind,
     /// Position in the query text.
     pub span: Span,
-    /// Whether it is in parentheses, for printing. Never set on a literal.
+    /// True if it is in parentheses, for printing. Never set on a literal.
     pub is_wrapped: bool,
 }
 
@@ -123,12 +123,12 @@ pub enum DurationKind {
     Literal {
         /// Seconds.
         seconds: f64,
-        /// Whether it was written as a duration.
+        /// True if it was written as a duration.
         is_duration: bool,
     },
     /// `-expr`, `+expr`.
     Unary {
-        /// Whether the sign is a minus.
+        /// True if the sign is a minus.
         is_minus: bool,
         /// The operand.
         operand: Box<DurationExpr>,
@@ -355,7 +355,7 @@ pub struct Binary {
     pub lhs: Box<Expr>,
     /// Right operand.
     pub rhs: Box<Expr>,
-    /// Whether `bool` is given.
+    /// True if `bool` is given.
     pub is_bool: bool,
     /// Set if both operands are vectors.
     pub matching: Option<Matching>,

@@ -18,7 +18,7 @@ pub(super) struct Lexer<'a> {
     paren_depth: usize,
     is_in_braces: bool,
     is_in_brackets: bool,
-    /// Whether a bracket is open and no number was read in it yet.
+    /// True if a bracket is open and no number was read in it yet.
     is_in_duration: bool,
     got_colon: bool,
     got_duration: bool,

@@ -29,7 +29,7 @@ pub fn format(expr: &Expr, bytes_max: usize) -> Option<String> {
 struct Lines {
     text: String,
     bytes_max: usize,
-    /// Whether indentation is skipped until other text is written.
+    /// True if indentation is skipped until other text is written.
     is_trimming: bool,
 }
 

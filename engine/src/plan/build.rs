@@ -91,9 +91,9 @@ fn check_steps(reached: u64, options: &PlanOptions) -> Result<(), QueryError> {
 struct Scope {
     steps: Steps,
     buckets: BucketUse,
-    /// Whether an outer expression is already evaluated only once.
+    /// True if an outer expression is already evaluated only once.
     is_once: bool,
-    /// Whether the end differs from the start, even if there is only one step.
+    /// True if the end differs from the start, even if there is only one step.
     is_range: bool,
 }
 

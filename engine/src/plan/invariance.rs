@@ -7,9 +7,9 @@ use crate::plan::unwrap_parens;
 /// Invariance of one expression.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Invariance {
-    /// Whether the value is the same at every step.
+    /// True if the value is the same at every step.
     pub is_invariant: bool,
-    /// Whether it is evaluated once and reused; false for literals and ranges.
+    /// True if it is evaluated once and reused; false for literals and ranges.
     pub is_wrapped: bool,
 }
 

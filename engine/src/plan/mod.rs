@@ -29,7 +29,7 @@ pub struct PlanOptions {
     pub steps: Steps,
     /// Requested end; the last step may be before it.
     pub end_ms: i64,
-    /// Whether this is an instant query, for which `step()` and `range()` are 0.
+    /// True if this is an instant query, for which `step()` and `range()` are 0.
     pub is_instant: bool,
     /// Lookback of instant selectors.
     pub lookback_ms: i64,
@@ -52,7 +52,7 @@ pub struct Plan {
     pub annotations: Annotations,
     /// Maximum bytes of scalars (one number per step) that are held at once.
     pub scalar_bytes: u64,
-    /// Whether the query has subqueries.
+    /// True if the query has subqueries.
     pub has_subqueries: bool,
 }
 
@@ -117,7 +117,7 @@ pub struct Lookup {
     pub reach: Reach,
     /// Value that it yields.
     pub value: LookupValue,
-    /// Whether the metric name is removed.
+    /// True if the metric name is removed.
     pub drops_name: bool,
 }
 

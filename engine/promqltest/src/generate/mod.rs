@@ -35,6 +35,6 @@ pub enum Operands {
 pub struct Query {
     /// Query text.
     pub text: String,
-    /// Whether the order of an instant query's result is defined.
+    /// True if the order of an instant query's result is defined.
     pub is_ordered: bool,
 }

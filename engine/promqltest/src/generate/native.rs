@@ -26,10 +26,10 @@ const BOUNDS: [&[f64]; 4] = [
 #[derive(Debug, Clone, Copy)]
 struct Habit {
     is_gauge: bool,
-    /// Whether counts are fractional.
+    /// True if counts are fractional.
     is_fractional: bool,
     has_negative: bool,
-    /// Whether all buckets exist from the first sample on, some empty, and samples may repeat.
+    /// True if all buckets exist from the first sample on, some empty, and samples may repeat.
     /// Empty buckets affect `changes`, `resets` of gauges and quantiles with NaN observations. In
     /// Prometheus, all samples of a chunk have the same buckets.
     is_settled: bool,

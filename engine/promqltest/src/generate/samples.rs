@@ -20,7 +20,7 @@ pub(super) struct Shape {
     jitter_ms: u64,
     /// One in how many samples begins a gap.
     gap_one_in: u64,
-    /// Whether a gap begins with a staleness marker.
+    /// True if a gap begins with a staleness marker.
     is_marked: bool,
 }
 

@@ -34,7 +34,7 @@ pub(super) enum Pick {
     LimitRatio(Vec<f64>),
     CountValues {
         label: String,
-        /// Whether groups exclude that label, so that all values have the same result labels.
+        /// True if groups exclude that label, so that all values have the same result labels.
         is_dropped: bool,
     },
 }

@@ -19,7 +19,7 @@ pub(super) enum Seen {
         op: AggregateOp,
         /// Position of the info.
         cause: Cause,
-        /// Whether a step uses its values, by step; empty if all do.
+        /// True if a step uses its values, by step; empty if all do.
         looks: Vec<bool>,
     },
 }

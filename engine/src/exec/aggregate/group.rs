@@ -27,7 +27,7 @@ pub(super) struct Groups {
     /// Series, sorted by group.
     pub(super) order: Vec<u32>,
     starts: Vec<u32>,
-    /// Whether the query groups all series into one.
+    /// True if the query groups all series into one.
     pub(super) is_all: bool,
     /// Labels of each group, and whether its name is dropped.
     pub(super) metas: Vec<SeriesMeta>,

@@ -23,7 +23,7 @@ const ROW_BYTES: usize = 2 * (size_of::<(u64, OutputRow)>() + size_of::<(u64, u3
 pub(super) struct Output {
     slots: Slots,
     rows: Vec<(u64, OutputRow)>,
-    /// Whether the rows are in the order of creation: best first, at one step.
+    /// True if the rows are in the order of creation: best first, at one step.
     is_ranked: bool,
     /// Bounds of previous results, if known.
     pub(super) bounds: Option<Bounds>,

@@ -1,4 +1,4 @@
-//! Rows of an output whose series are not known before its values.
+//! Output rows whose series are not known before their values.
 
 use std::sync::Arc;
 
@@ -12,10 +12,10 @@ use crate::exec::operator::{Context, SeriesMeta};
 use crate::steps::Steps;
 use crate::tile::{HistogramCell, is_present, set_present};
 
-/// Rows that are made as values for new label sets come up.
+/// Rows that are created when values for new label sets occur.
 ///
-/// Invariant: a label set has one row in a realm (a number that the caller chooses to keep
-/// rows apart); the rows' bytes are charged to the query's budget.
+/// Invariant: a label set has one row per realm (a number by which the caller keeps rows apart);
+/// the rows' bytes are charged to the query's budget.
 pub struct FoundRows {
     steps: Steps,
     reservation: Reservation,
@@ -31,21 +31,21 @@ struct FoundRow {
     place: (u8, u32),
     values: Vec<f64>,
     presence: Vec<u64>,
-    /// Empty until there is one.
+    /// Empty until there is a histogram.
     histograms: Vec<HistogramCell>,
     /// Memory charged for the histograms.
     histogram_bytes: u64,
 }
 
 impl FoundRows {
-    /// No rows yet.
+    /// Returns no rows.
     pub fn new(ctx: &Context, steps: Steps) -> Result<FoundRows, QueryError> {
         let reservation = Reservation::new(&ctx.budget, 0)?;
         Ok(FoundRows { steps, reservation, slot_of: HashMap::default(), rows: Vec::new() })
     }
 
-    /// The row of a label set in a realm, made where there is none yet. Rows end up in the order
-    /// of their least places.
+    /// Returns the row of a label set in a realm, created if needed. Rows end up in the order of
+    /// their smallest positions.
     pub fn slot(
         &mut self,
         meta: SeriesMeta,
@@ -70,7 +70,7 @@ impl FoundRows {
         Ok(slot)
     }
 
-    /// Writes a value; false where there is one already.
+    /// Writes a value; returns false if there is one already.
     pub fn set(&mut self, slot: u32, step: usize, value: f64) -> bool {
         let row = &mut self.rows[slot as usize];
         if row.is_taken(step) {
@@ -81,7 +81,7 @@ impl FoundRows {
         true
     }
 
-    /// Writes a histogram; false where there is something already.
+    /// Writes a histogram; returns false if there is a value already.
     ///
     /// Errors: the memory limit of the query.
     pub fn set_histogram(
@@ -103,7 +103,7 @@ impl FoundRows {
         Ok(true)
     }
 
-    /// All rows as a matrix.
+    /// Converts the rows to a matrix.
     ///
     /// Errors: the limits of the query.
     pub fn into_matrix(mut self, ctx: &Context) -> Result<Matrix, QueryError> {
@@ -120,7 +120,7 @@ impl FoundRows {
             let (values, presence) = matrix.row_mut(index);
             values.copy_from_slice(&row.values);
             presence.copy_from_slice(&row.presence);
-            // The matrix charges for them from here on.
+            // From here on, the matrix charges for them.
             self.reservation.shrink(row.histogram_bytes);
             for (step, histogram) in row.histograms.into_iter().enumerate() {
                 if let Some(histogram) = histogram {

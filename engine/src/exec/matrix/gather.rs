@@ -1,4 +1,4 @@
-//! Reading any choice of an operator's series, however many, a row each.
+//! Reader of any number of an operator's series, with a row each.
 
 use model::{Budget, Reservation};
 
@@ -6,10 +6,10 @@ use crate::error::QueryError;
 use crate::exec::operator::{Context, TileReader, VectorOperator};
 use crate::tile::{HistogramCell, Tile, TileShape};
 
-/// A reader of listed series that may be more than a tile holds.
+/// Reader of listed series that may exceed a tile.
 ///
-/// Shape: row `i` is the `i`-th series of the list; rows are kept in tiles of the query's
-/// tile height, one reader a tile.
+/// Shape: row `i` is the `i`-th series of the list; rows are in tiles of the query's tile height,
+/// with one reader per tile.
 /// Invariant: the bytes of the tiles are charged to the query's budget.
 pub struct Gather<'a> {
     budget: Budget,
@@ -17,7 +17,7 @@ pub struct Gather<'a> {
     width: usize,
     stripes: Vec<Stripe<'a>>,
     reservation: Option<Reservation>,
-    /// For the histograms that were read last.
+    /// For the current histograms.
     held: Vec<Reservation>,
 }
 
@@ -28,7 +28,7 @@ struct Stripe<'a> {
 }
 
 impl<'a> Gather<'a> {
-    /// A reader of the listed series, in that order, at the first step.
+    /// Opens a reader of the listed series, in that order, at the first step.
     pub fn open(ctx: &Context, operator: &'a dyn VectorOperator, series: &[u32]) -> Gather<'a> {
         let height = ctx.tile_shape_of(operator).series.max(1);
         let stripes = series
@@ -45,7 +45,7 @@ impl<'a> Gather<'a> {
 
     /// Reads the next steps of all rows.
     ///
-    /// Errors: what the operator's readers give, and the memory limit of the query.
+    /// Errors: errors of the operator's readers, and the memory limit of the query.
     pub fn next(&mut self, step_count: usize) -> Result<(), QueryError> {
         if step_count > self.width {
             self.widen(step_count)?;
@@ -61,10 +61,10 @@ impl<'a> Gather<'a> {
         Ok(())
     }
 
-    /// Reads the next steps of all rows, a tile after the other: shows each to `visit` with the
-    /// index of its first row, and drops its histograms.
+    /// Reads the next steps of all rows, tile by tile: calls `visit` with each tile and the index
+    /// of its first row, then drops its histograms.
     ///
-    /// Errors: as for [`Gather::next`], and those of `visit`.
+    /// Errors: as for [`Gather::next`], and errors of `visit`.
     pub fn each_tile(
         &mut self,
         step_count: usize,
@@ -83,19 +83,19 @@ impl<'a> Gather<'a> {
         Ok(())
     }
 
-    /// Drops the histograms that were read last.
+    /// Drops the current histograms.
     pub fn drop_histograms(&mut self) {
         self.stripes.iter_mut().for_each(|stripe| stripe.tile.drop_histograms());
         self.held.clear();
     }
 
-    /// The values and presence of a row at the steps that were read last.
+    /// Returns the values and presence of a row at the current steps.
     #[inline]
     pub fn row(&self, row_index: usize) -> (&[f64], &[u64]) {
         self.stripes[row_index / self.height].tile.row(row_index % self.height)
     }
 
-    /// The histograms of a row; an empty slice where its tile has none.
+    /// Returns the histograms of a row; empty if its tile has none.
     #[inline]
     pub fn histograms(&self, row_index: usize) -> &[HistogramCell] {
         self.stripes[row_index / self.height].tile.histograms(row_index % self.height)

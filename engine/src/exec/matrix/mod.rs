@@ -1,4 +1,4 @@
-//! Series on a grid, materialised: all values of a node at once.
+//! Materialized series: all values of a node at all steps.
 
 pub mod found_rows;
 pub mod gather;
@@ -17,16 +17,16 @@ use crate::tile::{
     HistogramCell, Tile, copy_bits, histogram_bytes_behind, set_absent, stripe_rows,
 };
 
-/// Label sets of more bytes are charged by every matrix that holds them.
+/// Minimum bytes of label sets that every matrix with them charges for.
 const LARGE_LABELS_BYTES: usize = 4 << 10;
 
-/// All values of some series over all steps.
+/// All values of some series at all steps.
 ///
-/// Shape: rows `[series][step]`, row-major; presence `[series][word]`, 64 steps a word, lowest
-/// bit first; histograms `[series][step]`, or none at all.
-/// Invariant: an absent cell's value is never read; bits at or past the step count are 0; a cell
-/// with a histogram is absent among the floats; the bytes are charged to the query's budget as long
-/// as the matrix lives.
+/// Shape: values `[series][step]`, row-major; presence `[series][word]`, 64 steps per word, lowest
+/// bit first; histograms `[series][step]`, or empty.
+/// Invariant: an absent cell's value is never read; bits from the step count on are 0; the presence
+/// bit of a cell with a histogram is 0; the bytes are charged to the query's budget while the
+/// matrix exists.
 #[derive(Debug)]
 pub struct Matrix {
     series: Vec<SeriesMeta>,
@@ -34,7 +34,7 @@ pub struct Matrix {
     words: usize,
     values: Vec<f64>,
     presence: Vec<u64>,
-    /// Empty where there are none.
+    /// Empty if there are none.
     histograms: Vec<HistogramCell>,
     reservation: Reservation,
     /// For the histograms, and for large labels.
@@ -42,9 +42,9 @@ pub struct Matrix {
 }
 
 impl Matrix {
-    /// A matrix in which nothing is present.
+    /// Returns a matrix without values.
     ///
-    /// Errors: the memory limit of the query is passed; nothing has been allocated then.
+    /// Errors: the memory limit of the query; then nothing is allocated.
     pub fn new(ctx: &Context, series: Vec<SeriesMeta>, steps: Steps) -> Result<Matrix, QueryError> {
         let large = Reservation::new(&ctx.budget, all_large_bytes(&series))?;
         let mut matrix = Matrix::sharing_labels(ctx, series, steps)?;
@@ -52,7 +52,7 @@ impl Matrix {
         Ok(matrix)
     }
 
-    /// A matrix whose labels are charged by others.
+    /// Returns a matrix whose labels are charged elsewhere.
     fn sharing_labels(
         ctx: &Context,
         series: Vec<SeriesMeta>,
@@ -75,7 +75,7 @@ impl Matrix {
         })
     }
 
-    /// A matrix in which nothing is present, and which takes histograms.
+    /// Returns a matrix without values that supports histograms.
     ///
     /// Errors: as for [`Matrix::new`].
     pub fn with_histograms(
@@ -95,7 +95,7 @@ impl Matrix {
         Ok(())
     }
 
-    /// The histograms of a series, one a step; an empty slice where the matrix takes none.
+    /// Returns the histograms of a series, one per step; empty if the matrix does not support them.
     #[inline]
     pub fn histograms(&self, series_index: usize) -> &[HistogramCell] {
         if self.histograms.is_empty() {
@@ -105,11 +105,11 @@ impl Matrix {
         &self.histograms[at..at + self.steps.count]
     }
 
-    /// Writes a histogram, and takes the float of the cell away. One that stands in the cell before
-    /// as well is charged once.
+    /// Writes a histogram and removes the float of the cell. A histogram that is also in the
+    /// previous cell is charged once.
     ///
     /// Errors: the memory limit of the query.
-    /// Panics: the matrix takes none.
+    /// Panics: the matrix does not support histograms.
     pub fn set_histogram(
         &mut self,
         series_index: usize,
@@ -127,7 +127,7 @@ impl Matrix {
         Ok(())
     }
 
-    /// The values and presence words of a series.
+    /// Returns the values and presence words of a series.
     #[inline]
     pub fn row(&self, series_index: usize) -> (&[f64], &[u64]) {
         let at = series_index * self.steps.count;
@@ -135,7 +135,7 @@ impl Matrix {
         (&self.values[at..at + self.steps.count], &self.presence[word..word + self.words])
     }
 
-    /// The values and presence words of a series, to be written.
+    /// Returns the mutable values and presence words of a series.
     #[inline]
     pub fn row_mut(&mut self, series_index: usize) -> (&mut [f64], &mut [u64]) {
         let at = series_index * self.steps.count;
@@ -149,13 +149,13 @@ impl Matrix {
             || self.histograms(series_index).iter().any(Option::is_some)
     }
 
-    /// All series, to be changed: labels may be rewritten in place.
+    /// Returns the mutable series, for changes of labels.
     pub fn series_mut(&mut self) -> &mut [SeriesMeta] {
         &mut self.series
     }
 
-    /// All rows at once, to be written from several threads: runs of `rows` rows of values and
-    /// of presence, with the index of the first row.
+    /// Divides the rows for writes by several threads: runs of `rows` rows of values and presence,
+    /// with the index of the first row.
     pub fn row_runs_mut(
         &mut self,
         rows: usize,
@@ -165,8 +165,8 @@ impl Matrix {
         values.zip(presence).enumerate().map(move |(run, (v, p))| (run * rows, v, p))
     }
 
-    /// The values and presence words of disjoint, ascending runs of rows, to be written from
-    /// several threads.
+    /// Returns the mutable values and presence words of disjoint, ascending runs of rows, for
+    /// writes by several threads.
     pub fn runs_mut(&mut self, runs: &[Range<usize>]) -> Vec<(&mut [f64], &mut [u64])> {
         let (count, words) = (self.steps.count, self.words);
         let mut values = &mut self.values[..];
@@ -187,7 +187,7 @@ impl Matrix {
         parts
     }
 
-    /// Reads every series of an operator into the rows, histograms too, a stripe of series a
+    /// Reads every series of an operator into the rows, with histograms, one stripe of series per
     /// thread.
     fn fill_mixed(
         &mut self,
@@ -232,7 +232,7 @@ impl Matrix {
         Ok(())
     }
 
-    /// Reads every series of an operator into the rows, a stripe of series a thread.
+    /// Reads every series of an operator into the rows, one stripe of series per thread.
     fn fill(&mut self, ctx: &Context, operator: &dyn VectorOperator) -> Result<(), QueryError> {
         let steps = self.steps;
         let words = self.words;
@@ -254,20 +254,20 @@ impl Matrix {
     }
 }
 
-/// The bytes of the large label sets among those of some series.
+/// Returns the bytes of the large label sets of some series.
 fn all_large_bytes(series: &[SeriesMeta]) -> u64 {
     series.iter().map(|meta| large_bytes(&meta.labels)).sum()
 }
 
-/// The bytes of a label set that is so large that only the query itself can have made it. The
-/// matrix may outlive the operator that has charged for it; others are charged by who loads them.
+/// Returns the bytes of a label set so large that only the query itself can have created it.
+/// The matrix may outlive the operator that charged for it; other label sets are charged on load.
 fn large_bytes(labels: &Labels) -> u64 {
     let bytes = labels.as_bytes().len();
     if bytes > LARGE_LABELS_BYTES { bytes as u64 } else { 0 }
 }
 
-/// Consumes an operator, else as [`materialize`]. Large labels are charged by the operator until it
-/// is dropped, then by the matrix.
+/// Consumes an operator, otherwise like [`materialize`]. Large labels are charged by the operator
+/// until it is dropped, then by the matrix.
 ///
 /// Errors: as for [`materialize`].
 pub fn into_matrix(ctx: &Context, operator: Box<dyn VectorOperator>) -> Result<Matrix, QueryError> {
@@ -277,9 +277,9 @@ pub fn into_matrix(ctx: &Context, operator: Box<dyn VectorOperator>) -> Result<M
     Ok(matrix)
 }
 
-/// Evaluates an operator over all its series and steps, in parallel over stripes of series.
+/// Evaluates an operator for all its series and steps, in parallel by stripe of series.
 ///
-/// Errors: what the operator's readers give, and the limits of the query.
+/// Errors: errors of the operator's readers, and the limits of the query.
 pub fn materialize(ctx: &Context, operator: &dyn VectorOperator) -> Result<Matrix, QueryError> {
     filled(ctx, operator, Matrix::new)
 }
@@ -350,7 +350,7 @@ impl TileReader for MatrixReader<'_> {
     }
 }
 
-/// Copies `len` bits that start at `from_start` to the front of words that are all 0.
+/// Copies `len` bits from `from_start` on to the start of words that are all 0.
 fn copy_bits_out(to: &mut [u64], from: &[u64], from_start: usize, len: usize) {
     let shift = from_start % 64;
     for (index, word) in to.iter_mut().enumerate().take(len.div_ceil(64)) {

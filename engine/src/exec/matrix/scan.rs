@@ -1,4 +1,4 @@
-//! Looking at every tile of an operator once, in parallel over stripes of series.
+//! Visits of every tile of an operator, in parallel by stripe of series.
 
 use model::Reservation;
 
@@ -7,10 +7,10 @@ use crate::exec::operator::{Context, VectorOperator};
 use crate::exec::schedule::fair::QueryThread;
 use crate::tile::{Tile, TileShape, stripe_rows};
 
-/// Shows all tiles of the listed series to `visit`, with the series of the rows and the index
-/// of the first step. Tiles of one stripe come in the order of their steps, stripes in any.
+/// Calls `visit` with all tiles of the listed series, the series of the rows and the index of the
+/// first step. Tiles of a stripe come in the order of their steps, stripes in any order.
 ///
-/// Errors: what the operator's readers give, and the limits of the query.
+/// Errors: errors of the operator's readers, and the limits of the query.
 pub fn scan(
     ctx: &Context,
     operator: &dyn VectorOperator,
@@ -27,10 +27,10 @@ pub fn scan(
     })
 }
 
-/// Shows the tiles of one stripe, at most `shape` large, to `visit`, in the order of their steps,
-/// with the index of the first step and how many there are.
+/// Calls `visit` with the tiles of one stripe in the order of their steps, each at most of `shape`,
+/// with the index of the first step and the number of steps.
 ///
-/// Errors: as for [`scan`], and those of `visit`.
+/// Errors: as for [`scan`], and errors of `visit`.
 pub fn each_tile(
     ctx: &Context,
     thread: &QueryThread,
@@ -71,12 +71,12 @@ pub fn drain(
     if operator.has_effects() { scan(ctx, operator, series, |_, _, _| {}) } else { Ok(()) }
 }
 
-/// The indices of all series of an operator.
+/// Returns the indices of all series of an operator.
 pub fn all_series(operator: &dyn VectorOperator) -> Vec<u32> {
     (0..operator.series().len() as u32).collect()
 }
 
-/// The 64 bits of a row that start at a step; bits past the row's end are 0.
+/// Returns the 64 bits of a row from a step on; bits after the row's end are 0.
 #[inline]
 pub fn word_at(bits: &[u64], step_index: usize) -> u64 {
     let shift = step_index % 64;

@@ -1,25 +1,25 @@
-//! Sums that keep what rounding takes away.
+//! Compensated sums, which keep track of rounding errors.
 
-/// A running sum and what rounding has taken from it so far.
+/// A running sum and its accumulated rounding error.
 ///
 /// Invariant: the compensation is 0 once the sum is infinite or NaN.
-/// Source: `util/kahansum` of Prometheus (Kahan's summation as Neumaier improved it).
+/// Source: `util/kahansum` of Prometheus (Kahan's summation, improved by Neumaier).
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Sum {
-    /// The rounded sum.
+    /// Rounded sum.
     pub sum: f64,
     /// Compensation, added at the end.
     pub compensation: f64,
 }
 
 impl Sum {
-    /// A sum of one number.
+    /// Returns the sum of one number.
     #[inline]
     pub fn new(value: f64) -> Sum {
         Sum { sum: value, compensation: 0.0 }
     }
 
-    /// The sum with one number more.
+    /// Adds a number.
     #[inline]
     #[must_use]
     pub fn plus(self, value: f64) -> Sum {
@@ -27,7 +27,7 @@ impl Sum {
         Sum { sum, compensation }
     }
 
-    /// The sum of both.
+    /// Adds another sum.
     #[inline]
     #[must_use]
     pub fn merged(self, other: Sum) -> Sum {
@@ -38,18 +38,18 @@ impl Sum {
         Sum { compensation: total.compensation + other.compensation, ..total }
     }
 
-    /// The sum and its compensation as one number.
+    /// Returns the sum including its compensation.
     #[inline]
     pub fn total(self) -> f64 {
         if self.sum.is_infinite() { self.sum } else { self.sum + self.compensation }
     }
 }
 
-/// Adds a number to a compensated sum; free of branches, so that loops over it vectorise.
+/// Adds a number to a compensated sum, without branches, so that loops are vectorized.
 ///
-/// What rounding takes is found without knowing which of the two is larger: it is a float, and
-/// the same one, either way. Where that is no number, the compensation is 0: the sum is none
-/// either, or so near the largest float that a step on the way overflows.
+/// The rounding error is computed without comparing the two numbers: it is a float, and the same
+/// in either order. If it is not finite, the compensation is 0: the sum is not finite either, or
+/// so near the largest float that an intermediate result overflows.
 /// Source: Knuth, "The Art of Computer Programming", volume 2, 4.2.2, theorem B.
 #[inline(always)]
 pub fn add(sum: f64, compensation: f64, value: f64) -> (f64, f64) {
@@ -60,10 +60,10 @@ pub fn add(sum: f64, compensation: f64, value: f64) -> (f64, f64) {
     (total, if error.abs() <= f64::MAX { compensation + error } else { 0.0 })
 }
 
-/// The mean of some numbers.
+/// Returns the mean of some numbers.
 ///
-/// Source: `avg_over_time` of Prometheus: the sum over the count as long as the sum does not
-/// overflow, from there on a running mean.
+/// Source: `avg_over_time` of Prometheus: the sum divided by the count until the sum overflows,
+/// then a running mean.
 pub fn mean(values: &[f64]) -> f64 {
     let Some((first, rest)) = values.split_first() else { return f64::NAN };
     let mut sum = Sum::new(*first);
@@ -78,7 +78,7 @@ pub fn mean(values: &[f64]) -> f64 {
     sum.sum / count + sum.compensation / count
 }
 
-/// Goes on from a sum of `count` numbers with a running mean over further ones.
+/// Continues from a sum of `count` numbers with a running mean of the others.
 fn running_mean(sum: Sum, count: usize, values: &[f64]) -> f64 {
     let mut count = count as f64;
     let mut mean = Sum { sum: sum.sum / count, compensation: sum.compensation / count };
@@ -96,7 +96,7 @@ mod tests {
 
     use super::*;
 
-    /// Neumaier's form, which asks which of the two is larger.
+    /// Adds by Neumaier's method, which compares the two numbers.
     fn add_by_size(sum: f64, compensation: f64, value: f64) -> (f64, f64) {
         let total = sum + value;
         if total.is_infinite() {

@@ -1,8 +1,8 @@
-//! The quantile of some numbers.
+//! Quantiles of numbers.
 
 use std::cmp::Ordering;
 
-/// The φ-quantile, interpolated between neighbours. Numbers are reordered.
+/// Returns the φ-quantile, interpolated between adjacent numbers. Numbers are reordered.
 ///
 /// NaN counts as smaller than every number; φ below 0 gives −Inf, above 1 +Inf.
 /// Source: `quantile` in `promql/quantile.go` of Prometheus.
@@ -18,7 +18,7 @@ pub fn quantile(phi: f64, values: &mut [f64]) -> f64 {
 /// Position of a quantile among numbers in ascending order.
 #[derive(Debug, Clone, Copy)]
 pub struct QuantileRank {
-    /// The index of its lower neighbour.
+    /// Index of the lower of the two adjacent numbers.
     pub lower: usize,
     weight: f64,
 }
@@ -40,22 +40,22 @@ pub fn place(phi: f64, count: usize) -> Result<QuantileRank, f64> {
 }
 
 impl QuantileRank {
-    /// The quantile between its neighbours.
+    /// Interpolates between the two adjacent numbers.
     pub fn between(&self, low: f64, high: f64) -> f64 {
         low * (1.0 - self.weight) + high * self.weight
     }
 }
 
-/// The number at an index in ascending order, and the next one; twice the last one. Numbers are
-/// reordered: what is before the index is not greater, what is after it not less.
+/// Returns the number at an index in ascending order and the next one; at the end, the last one
+/// twice. Numbers are reordered: those before the index are not greater, those after it not less.
 pub fn neighbours(values: &mut [f64], lower: usize) -> (f64, f64) {
     let (_, low, above) = values.select_nth_unstable_by(lower, ascending);
     let low = *low;
     (low, above.iter().copied().min_by(ascending).unwrap_or(low))
 }
 
-/// Orders numbers with NaN below all others, and −0 below 0: so that what stands at an index does
-/// not depend on how it was found.
+/// Orders numbers with NaN below all others, and −0 below 0, so that the number at an index does
+/// not depend on the method.
 pub fn ascending(a: &f64, b: &f64) -> Ordering {
     match (a.is_nan(), b.is_nan()) {
         (false, false) => a.total_cmp(b),
@@ -87,7 +87,7 @@ mod tests {
         assert_eq!(quantile(1.1, &mut [1.0]), f64::INFINITY);
         assert!(quantile(0.5, &mut []).is_nan());
         assert!(quantile(f64::NAN, &mut [1.0]).is_nan());
-        // The neighbour's weight of 0 times an infinity, as Prometheus has it.
+        // The upper weight of 0 times infinity is NaN, as in Prometheus.
         assert!(quantile(1.0, &mut [1.0, f64::INFINITY]).is_nan());
     }
 }

@@ -17,9 +17,9 @@ const RESETS_ADDED_MAX: usize = 32;
 /// Source: `extrapolatedRate` of Prometheus.
 #[derive(Debug, Default)]
 pub(super) struct Extrapolated {
-    /// Whether a decrease is a counter reset.
+    /// True if a decrease is a counter reset.
     pub(super) is_counter: bool,
-    /// Whether the result is per second.
+    /// True if the result is per second.
     pub(super) is_rate: bool,
     /// Duration of the ranges.
     pub(super) range_seconds: f64,
@@ -358,7 +358,7 @@ impl Resets {
 /// Source: `instantValue` of Prometheus.
 #[derive(Debug)]
 pub(super) struct LastTwo {
-    /// Whether the result is per second and a decrease is a reset.
+    /// True if the result is per second and a decrease is a reset.
     pub(super) is_rate: bool,
 }
 
@@ -378,7 +378,7 @@ impl Kernel for LastTwo {
 /// `resets`, `changes`: number of adjacent samples in the range that differ.
 #[derive(Debug)]
 pub(super) struct Neighbours {
-    /// Whether only decreases count.
+    /// True if only decreases count.
     pub(super) only_falls: bool,
     count: u64,
 }

@@ -12,7 +12,7 @@ const CANCELLATION_MAX: f64 = 1e-11;
 /// `sum_over_time`, `avg_over_time`.
 #[derive(Debug)]
 pub(super) struct Fold {
-    /// Whether the result is the mean.
+    /// True if the result is the mean.
     is_mean: bool,
     halves: Halves<PartialSum>,
 }
@@ -73,7 +73,7 @@ impl Kernel for Fold {
 #[derive(Debug)]
 pub(super) struct Extreme {
     is_max: bool,
-    /// Whether the result is the timestamp; of equal values, the last one counts.
+    /// True if the result is the timestamp; of equal values, the last one counts.
     is_time: bool,
     candidates: VecDeque<Candidate>,
 }

@@ -84,9 +84,9 @@ pub struct RollupOperator {
     kernel: RollupKernel,
     note: OutputAnnotation,
     mixing: Mixing,
-    /// Whether the samples may contain histograms.
+    /// True if the samples may contain histograms.
     takes_histograms: bool,
-    /// Whether the result may contain histograms if the samples do.
+    /// True if the result may contain histograms if the samples do.
     gives_histograms: bool,
     /// Buffers of finished readers for reuse: the system would have to zero new ones each time.
     spare: Mutex<Vec<Spare>>,

@@ -12,7 +12,7 @@ use crate::exec::rollup::ordered::Ordered;
 /// Source: `varianceOverTime` of Prometheus.
 #[derive(Debug)]
 pub(super) struct Variance {
-    /// Whether the result is the square root.
+    /// True if the result is the square root.
     is_stddev: bool,
     moving: MovingVariance,
 }

@@ -1,9 +1,8 @@
-//! Native histograms without their buckets, for queries that ask for counts and sums alone.
+//! Native histograms without buckets, for queries that need only counts and sums.
 //!
-//! Counter resets can no longer be seen without buckets, so each histogram gets a hint whether it
-//! was reset since the one before it. That shows in answers: operators warn of hints that
-//! contradict each other. Where Prometheus leaps over samples that no step looks at, nothing is
-//! known of a reset either.
+//! Without buckets, counter resets cannot be detected, so each histogram gets a hint whether it was
+//! reset since the previous one. The hint affects results: operators warn of conflicting hints. If
+//! Prometheus skips samples that no step reads, a reset is unknown.
 //!
 //! Source: `promql/histogram_stats_iterator.go` of Prometheus.
 
@@ -13,7 +12,7 @@ use model::{Advance, Cursor, Histogram, Labels, ResetHint, SampleBatch, SeriesSe
 
 use crate::steps::BucketlessLook;
 
-/// A set whose histograms come without buckets.
+/// A set whose histograms have no buckets.
 pub struct BucketlessSet {
     set: Arc<dyn SeriesSet>,
     look: BucketlessLook,
@@ -63,9 +62,9 @@ impl SeriesSet for BucketlessSet {
 struct BucketlessCursor<'a> {
     cursor: Box<dyn Cursor + 'a>,
     look: BucketlessLook,
-    /// The time of the latest sample of either kind.
+    /// Timestamp of the latest sample of either kind.
     latest_ms: Option<i64>,
-    /// The latest histogram, unless it was leapt over.
+    /// The latest histogram, unless it was skipped.
     latest: Option<Arc<Histogram>>,
 }
 
@@ -92,7 +91,7 @@ impl Cursor for BucketlessCursor<'_> {
 }
 
 impl BucketlessCursor<'_> {
-    /// Goes on to a sample.
+    /// Advances to a sample.
     fn pass(&mut self, time_ms: i64) {
         if self.latest.is_some()
             && self.latest_ms.is_some_and(|latest_ms| self.look.leaps_after(latest_ms))
@@ -133,7 +132,7 @@ mod tests {
             back_ms,
         };
         let cases = [
-            // Before the first step: out of its reach, or just within.
+            // Before the first step: outside its lookback, or just within.
             (look(100, 5, 50), 949, true),
             (look(100, 5, 50), 950, false),
             // Between steps.
@@ -141,7 +140,7 @@ mod tests {
             (look(100, 5, 50), 1_050, false),
             (look(100, 5, 100), 1_000, false),
             (look(100, 5, 99), 1_000, true),
-            // At the last step or later, and where the time is fixed.
+            // At the last step or later, and with a fixed time.
             (look(100, 5, 1_000), 1_400, true),
             (look(0, 5, 300), 999, false),
             (look(0, 5, 300), 1_000, true),

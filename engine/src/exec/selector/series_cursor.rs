@@ -1,12 +1,12 @@
-//! The cursor of one loaded series, open only while it is read.
+//! Cursor of one loaded series, open only while it is read.
 //!
-//! A reader has hundreds of series, and where all steps fit one tile it reads one after the other.
-//! Opened one at a time, cursors use the memory of the one before, which a thread has at hand;
-//! opened all at once they have threads wait for one another in the allocator.
+//! A reader has hundreds of series, and if all steps fit in one tile it reads them one by one.
+//! Opened one at a time, each cursor reuses the memory of the previous one, cached by the thread.
+//! If all were open at once, threads would wait for each other in the allocator.
 
 use model::{Advance, Cursor, SampleBatch, SeriesSet, SourceError, StepRanges};
 
-/// Rows ahead of the one that is read whose series are prefetched.
+/// Number of rows to prefetch ahead.
 const AHEAD: usize = 3;
 
 /// Prefetches the series of the rows after one that is about to be read.
@@ -23,25 +23,25 @@ pub(in crate::exec) fn prefetch_series(set: &dyn SeriesSet, behind: impl Fn(usiz
 pub(in crate::exec) enum SeriesCursor<'a> {
     /// Nothing has been read.
     Before,
-    /// More may come.
+    /// There may be more samples.
     At(Box<dyn Cursor + 'a>),
-    /// There is no more, or no more is wanted.
+    /// There are no more samples, or no more are needed.
     Behind,
 }
 
-/// A series to be read.
+/// A series to read.
 #[derive(Clone, Copy)]
 pub(in crate::exec) struct WantedSeries<'a> {
     pub(in crate::exec) set: &'a dyn SeriesSet,
     pub(in crate::exec) series: u32,
-    /// Ranges that are read; other samples may be left out.
+    /// Ranges to read; other samples may be missing.
     pub(in crate::exec) step_ranges: Option<StepRanges>,
 }
 
 impl<'a> SeriesCursor<'a> {
-    /// Adds samples up to a time to a batch. `wanted` is the same in each call.
+    /// Adds samples up to a time to a batch. `wanted` must be the same in each call.
     ///
-    /// Errors: those of the cursor.
+    /// Errors: errors of the cursor.
     #[inline]
     pub(in crate::exec) fn next_batch(
         &mut self,

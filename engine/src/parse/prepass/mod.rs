@@ -53,7 +53,7 @@ pub(super) struct Prepass {
 /// A unary operator.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Sign {
-    /// Whether it is a minus; promql-parser always gets a minus.
+    /// True if it is a minus; promql-parser always gets a minus.
     pub is_minus: bool,
     /// Byte offset.
     pub start: usize,

@@ -47,9 +47,9 @@ pub(super) struct Partial {
     kind: Kind,
     float: Float,
     histogram: Added,
-    /// Whether a histogram is marked as reset.
+    /// True if a histogram is marked as reset.
     has_reset: bool,
-    /// Whether a histogram is marked as not reset.
+    /// True if a histogram is marked as not reset.
     has_not_reset: bool,
 }
 
@@ -189,7 +189,7 @@ struct Float {
     total: Total,
     sum: Sum,
     count: f64,
-    /// Whether `sum` is a running mean, because the sum would overflow.
+    /// True if `sum` is a running mean, because the sum would overflow.
     moves: bool,
 }
 

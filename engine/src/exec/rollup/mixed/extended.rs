@@ -114,7 +114,7 @@ struct Within<'a> {
     entries: &'a [HistoryEntry],
     first: usize,
     last: usize,
-    /// Whether the left boundary is between two histograms.
+    /// True if the left boundary is between two histograms.
     is_between: bool,
 }
 

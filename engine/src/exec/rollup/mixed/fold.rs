@@ -17,7 +17,7 @@ use crate::exec::stats::step_stats::sample_count;
 /// Source: `funcSumOverTime`, `funcAvgOverTime` of Prometheus.
 #[derive(Debug)]
 pub(in crate::exec::rollup) struct Fold {
-    /// Whether the result is the mean.
+    /// True if the result is the mean.
     pub(in crate::exec::rollup) is_mean: bool,
 }
 

@@ -17,7 +17,7 @@ use crate::parse::ast::RangeMode;
 /// Source: `instantValue` of Prometheus.
 #[derive(Debug)]
 pub(in crate::exec::rollup) struct LastTwo {
-    /// Whether the result is per second and of a counter.
+    /// True if the result is per second and of a counter.
     pub(in crate::exec::rollup) is_rate: bool,
 }
 
