@@ -25,7 +25,7 @@ pub fn stack_bytes(text: &str) -> usize {
 
 /// Starts a thread with a stack of `stack_bytes` bytes.
 ///
-/// Errors: of the system, which has no room for it; the work is dropped.
+/// Errors: those of the system, for lack of memory; the work is dropped.
 pub fn start<T: Send + 'static>(
     stack_bytes: usize,
     work: impl FnOnce() -> T + Send + 'static,
@@ -59,7 +59,7 @@ impl<T: Send + 'static> Drop for DeepTree<T> {
         let Some(tree) = self.tree.take().filter(|_| self.stack_bytes > STACK_BYTES_MIN) else {
             return;
         };
-        // What cannot be dropped safely stays; so does all that a thread without memory holds.
+        // If no thread starts, the tree leaks: dropping it here could overflow the stack.
         let tree = std::mem::ManuallyDrop::new(tree);
         let _ = start(self.stack_bytes, move || drop(std::mem::ManuallyDrop::into_inner(tree)));
     }

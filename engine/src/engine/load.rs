@@ -13,7 +13,7 @@ use crate::steps::BucketlessLook;
 /// Maximum of selectors of one query that load at a time.
 const SELECTIONS_LOADING_MAX: usize = 16;
 
-/// Loads all selections of a query, some at a time; equal ones once.
+/// Loads all selections of a query concurrently, equal ones once.
 pub(super) async fn load(
     source: &dyn Source,
     selections: &[Selection],
@@ -71,7 +71,7 @@ fn is_same(a: &Selection, b: &Selection) -> bool {
     (a.times, a.only_newest) == (b.times, b.only_newest) && a.matchers == b.matchers
 }
 
-/// Takes the buckets off the histograms of selections in which they do not matter.
+/// Drops the buckets of histograms in selections that do not need them.
 pub(super) fn without_buckets(
     sets: Vec<Arc<dyn SeriesSet>>,
     looks: &[Option<BucketlessLook>],

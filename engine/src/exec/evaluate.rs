@@ -1,4 +1,4 @@
-//! The walk over the plan: from the leaves up, each node becomes an operand.
+//! Evaluation of a plan: from the leaves up, each node becomes an operand.
 
 use std::sync::Arc;
 

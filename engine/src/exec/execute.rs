@@ -1,6 +1,6 @@
-//! Root of query execution: evaluates a plan and makes the answer of it.
+//! Root of query execution: evaluates a plan and builds the answer.
 //!
-//! At the end names are dropped, equal label sets merged, and the value is put in order.
+//! The last steps drop names, merge equal label sets, and sort.
 
 use std::sync::Arc;
 
@@ -68,7 +68,7 @@ pub fn execute(
     }
 }
 
-/// The value of a series at the first step; of a float and a histogram the histogram.
+/// Returns the value of a series at the first step; of a float and a histogram the histogram.
 fn at_first(matrix: &Matrix, series_index: usize) -> Option<SampleValue> {
     if let Some(Some(histogram)) = matrix.histograms(series_index).first() {
         return Some(SampleValue::Histogram(Arc::clone(histogram)));
@@ -77,7 +77,7 @@ fn at_first(matrix: &Matrix, series_index: usize) -> Option<SampleValue> {
     is_present(presence, 0).then(|| SampleValue::Float(values[0]))
 }
 
-/// The operator with the names gone that are to go, and each label set once.
+/// Drops metric names, and merges equal label sets.
 ///
 /// Source: `cleanupMetricLabels` of Prometheus.
 fn named(
@@ -114,7 +114,7 @@ fn finished(meta: &SeriesMeta) -> SeriesMeta {
     SeriesMeta { labels, drop_name: false }
 }
 
-/// The rows of all series that have a value, sorted by labels.
+/// Returns the rows of all series that have a value, sorted by labels.
 fn rows(ctx: &Context, operator: &dyn VectorOperator) -> Result<Vec<Row>, QueryError> {
     let shape = ctx.tile_shape_of(operator);
     let indices: Vec<u32> = (0..operator.series().len() as u32).collect();
@@ -187,7 +187,7 @@ fn sample_count(tile: &Tile) -> u64 {
     (0..tile.series()).map(count_of).sum()
 }
 
-/// The raw samples of a range, sorted by labels.
+/// Returns the raw samples of a range, sorted by labels.
 fn samples(
     ctx: &Context,
     sets: &[Arc<dyn SeriesSet>],

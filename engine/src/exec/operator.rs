@@ -20,7 +20,7 @@ const HISTOGRAM_TILE_SERIES: usize = 64;
 /// Properties of an output series that are known before its values.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct SeriesMeta {
-    /// Its labels. The metric's name is still there where its removal is delayed.
+    /// Its labels. The metric name is still there where its removal is delayed.
     pub labels: Labels,
     /// True if the metric name is dropped at the end of the query.
     pub drop_name: bool,
@@ -70,7 +70,7 @@ pub const LABELS_AHEAD: usize = 8;
 /// A vector-valued node of the running query: some series over all steps.
 ///
 /// The list of series is complete when the operator exists; whether a series has a value at a
-/// step is known only in the tile. Two entries may bear equal labels as long as at no
+/// step is known only in the tile. Two entries may have equal labels as long as at no
 /// step both have a value.
 pub trait VectorOperator: Send + Sync {
     /// The output series, in output order.
@@ -133,7 +133,7 @@ pub struct Context {
     pub budget: Budget,
     /// Shape of tiles.
     pub tile_shape: TileShape,
-    /// True if the metric's name is dropped at the end of the query, not by each function.
+    /// True if the metric name is dropped at the end of the query, not by each function.
     pub delayed_name_removal: bool,
     /// True if start timestamps are used.
     pub uses_start_timestamps: bool,
@@ -147,7 +147,7 @@ pub struct Context {
 }
 
 impl Context {
-    /// A context without annotations yet, and without helpers.
+    /// Creates a context without annotations and workers.
     pub fn new(budget: Budget, tile_shape: TileShape, delayed_name_removal: bool) -> Context {
         let pool = Arc::new(WorkerPool::new(1));
         let thread = Arc::new(pool.query_thread(&budget));

@@ -1,4 +1,4 @@
-//! Steps of an answer in a row, packed, and how they are cut, extended and read.
+//! Consecutive steps of an answer, packed; cutting, extending and reading them.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -8,31 +8,31 @@ use model::Labels;
 use crate::result::Row;
 use crate::steps::{Reach, Steps};
 
-/// A piece is merged with the one before it once it has at least this share of its steps; so each
-/// step is packed again a few times in all.
+/// A piece is merged with the one before it once it has at least this share of its steps, so that
+/// each step is repacked only a few times.
 const SHARE_MERGED: usize = 2;
 
-/// The answer of a query at some steps, as it was at a version of the source.
+/// Answer of a query at consecutive steps, at a version of the source.
 #[derive(Debug, Clone)]
 pub(crate) struct CachedSteps {
-    /// In the order of time, each beginning a step after the one before it.
+    /// In the order of time; each starts one step after the end of the one before.
     pieces: Vec<LivePiece>,
     /// Reach of a step.
     pub(crate) reach: Reach,
-    /// The version that had been reached before anything of it was loaded.
+    /// Version of the source before any of it was loaded.
     pub(crate) version: u64,
-    /// The steps of the longest query that it has served.
+    /// Number of steps of the longest query that it has served.
     pub(crate) asked_max: usize,
 }
 
-/// Some steps of a piece; at least one.
+/// Valid steps of a piece; at least one.
 #[derive(Debug, Clone)]
 struct LivePiece {
     piece: Arc<Piece>,
     live: Range<usize>,
 }
 
-/// The answer at some steps, of which nothing changes any more.
+/// Immutable answer at some steps.
 ///
 /// Invariant: rows are sorted by labels, each label set once.
 #[derive(Debug)]
@@ -41,7 +41,7 @@ pub(crate) struct Piece {
     rows: Vec<PackedRow>,
 }
 
-/// A row without the values that are absent.
+/// A row without absent values.
 #[derive(Debug)]
 struct PackedRow {
     labels: Labels,
@@ -55,7 +55,7 @@ impl PackedRow {
         PackedRow { labels: row.labels.clone(), presence: row.presence.as_slice().into(), values }
     }
 
-    /// Writes the values at some steps, at least one, to a row, from a step of it on.
+    /// Copies the values at some steps, at least one, to a row, starting at its step `to`.
     fn unpack(&self, from: &Range<usize>, row: &mut Row, to: usize) {
         let (first_word, last_word) = (from.start / 64, (from.end - 1) / 64);
         let before = &self.presence[..first_word];
@@ -63,7 +63,7 @@ impl PackedRow {
         for (index, word) in self.presence.iter().enumerate().take(last_word + 1).skip(first_word) {
             let start = from.start.saturating_sub(index * 64);
             let end = (from.end - index * 64).min(64);
-            // The bits that are asked for, the first of them lowest.
+            // The requested bits, the first of them lowest.
             let mut bits = (word & (u64::MAX >> (64 - end))) >> start;
             let skipped = (word & !(u64::MAX << start)).count_ones() as usize;
             let values = &self.values[values_before + skipped..];
@@ -90,7 +90,7 @@ impl PackedRow {
     }
 }
 
-/// Sets the bits of a word in others, from a place on.
+/// Sets the bits of a word in others, from an index on.
 fn place_bits(words: &mut [u64], at: usize, bits: u64) {
     let (word, shift) = (at / 64, at % 64);
     words[word] |= bits << shift;
@@ -100,7 +100,7 @@ fn place_bits(words: &mut [u64], at: usize, bits: u64) {
 }
 
 impl Piece {
-    /// The rows of an answer, packed; nothing where there are histograms.
+    /// Packs the rows of an answer; `None` if there are histograms.
     pub(crate) fn pack(steps: Steps, rows: &[Row]) -> Option<Piece> {
         let has_histograms = rows.iter().any(|row| !row.histograms.is_empty());
         (!has_histograms).then(|| Piece { steps, rows: rows.iter().map(PackedRow::pack).collect() })
@@ -125,19 +125,20 @@ impl LivePiece {
 }
 
 impl CachedSteps {
-    /// A run of one piece.
+    /// Creates cached steps from one piece.
     pub(crate) fn new(piece: Piece, reach: Reach, version: u64) -> CachedSteps {
         let asked_max = piece.steps.count;
         CachedSteps { pieces: vec![LivePiece::whole(piece)], reach, version, asked_max }
     }
 
-    /// All steps; nothing where there are none left.
+    /// Returns all steps; `None` if there are none left.
     pub(crate) fn steps(&self) -> Option<Steps> {
         let first = self.pieces.first()?.steps();
         Some(Steps { count: self.pieces.iter().map(|part| part.live.len()).sum(), ..first })
     }
 
-    /// Keeps the steps that see nothing but samples of some times; whether later ones are gone.
+    /// Keeps the steps that see only samples of unchanged times; returns whether the last steps
+    /// were removed.
     pub(crate) fn keep_unchanged(&mut self, unchanged: &Range<i64>) -> bool {
         let Some(steps) = self.steps() else { return false };
         let from_ms = unchanged.start.saturating_add(self.reach.back_ms);
@@ -147,7 +148,7 @@ impl CachedSteps {
         self.steps().is_none_or(|kept| kept.end_ms() < steps.end_ms())
     }
 
-    /// Keeps some steps, by their number.
+    /// Keeps some steps, by index.
     pub(crate) fn keep(&mut self, kept: Range<usize>) {
         let mut first = 0;
         self.pieces.retain_mut(|part| {
@@ -160,7 +161,7 @@ impl CachedSteps {
         });
     }
 
-    /// Gives up the step at one end that a piece brings as well, which goes on from there.
+    /// Removes the step at one end that an adjacent piece has, too.
     pub(crate) fn make_way(&mut self, piece: &Piece) {
         let Some(all) = self.steps() else { return };
         if piece.steps.start_ms < all.start_ms {
@@ -170,7 +171,7 @@ impl CachedSteps {
         }
     }
 
-    /// Keeps as many steps up to the last one asked for as were ever asked for.
+    /// Keeps as many steps up to the last requested one as the longest query had.
     pub(crate) fn keep_up_to(&mut self, asked: Steps) {
         let Some(all) = self.steps() else { return };
         if all.count > self.asked_max {
@@ -195,7 +196,7 @@ impl CachedSteps {
         }
     }
 
-    /// Adds a piece that begins a step after the last one, or ends a step before the first.
+    /// Adds a piece that starts one step after the last step, or ends one step before the first.
     pub(crate) fn extend(&mut self, piece: Piece) {
         let part = LivePiece::whole(piece);
         let is_before =
@@ -207,7 +208,7 @@ impl CachedSteps {
         }
     }
 
-    /// The rows at some steps, all of which are there, sorted by labels.
+    /// Returns the rows at some cached steps, sorted by labels.
     pub(crate) fn rows(&self, steps: Steps) -> Vec<Row> {
         rows(&self.pieces, steps)
     }
@@ -233,7 +234,7 @@ fn steps_before(steps: Steps, time_ms: i64) -> usize {
     usize::try_from(passed).map_or(steps.count, |passed| passed.min(steps.count))
 }
 
-/// One piece of some parts in a row.
+/// Merges consecutive parts into one.
 fn repack(parts: &[LivePiece]) -> LivePiece {
     let first = parts[0].steps();
     let steps = Steps { count: parts.iter().map(|part| part.live.len()).sum(), ..first };
@@ -241,12 +242,12 @@ fn repack(parts: &[LivePiece]) -> LivePiece {
     LivePiece::whole(Piece { steps, rows })
 }
 
-/// The rows of some parts in a row, at some steps of them.
+/// Returns the rows of consecutive parts at some of their steps.
 fn rows(parts: &[LivePiece], steps: Steps) -> Vec<Row> {
     let mut found: Vec<(&PackedRow, Range<usize>, usize)> = Vec::new();
     for part in parts {
         let own = part.steps();
-        // Which of its steps are asked for, and where they go.
+        // Requested steps of the part, and their index in the rows.
         let start = steps_before(own, steps.start_ms);
         let end = steps_before(own, steps.end_ms().saturating_add(1)).max(start);
         if start == end {
@@ -256,7 +257,7 @@ fn rows(parts: &[LivePiece], steps: Steps) -> Vec<Row> {
         let from = part.live.start + start..part.live.start + end;
         found.extend(part.piece.rows.iter().map(|row| (row, from.clone(), to)));
     }
-    // Stable, and quick: each part is sorted.
+    // Stable, and fast because each part is sorted.
     found.sort_by(|a, b| a.0.labels.cmp(&b.0.labels));
     let mut rows: Vec<Row> = Vec::new();
     for group in found.chunk_by(|a, b| a.0.labels == b.0.labels) {

@@ -1,7 +1,7 @@
 //! Eligibility of queries for the result cache, and the reach of their steps.
 //!
-//! A step of such a query follows from the samples around it alone: it knows of neither the
-//! query's range nor other steps. Functions of which that is not known are refused.
+//! A step of an eligible query follows only from the samples around it, not from the query's range
+//! or other steps. Functions without this property are refused.
 
 use crate::catalog::{FunctionId, Names};
 use crate::exec::operator::is_schema_label;
@@ -25,8 +25,8 @@ pub(crate) fn cacheable_reach(expr: &Expr, plan: &Plan) -> Option<Reach> {
 
 /// Treatment of the names of an expression's series at the end of the query.
 ///
-/// Where two operands of `or` differ, the earlier of two series with the same labels decides, and
-/// which that is depends on the query's range.
+/// If two operands of `or` differ, the earlier of two series with the same labels decides, which
+/// depends on the query's range.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum FinalNames {
     /// They stay.
@@ -168,7 +168,7 @@ fn children(node: &Node) -> Vec<&Node> {
     }
 }
 
-/// Widens a reach by what the steps of a node see, which look from `outer` around the query's.
+/// Widens a reach by that of a node, whose steps look from `outer` around those of the query.
 fn widen(reach: &mut Reach, node: &Node, outer: Reach) {
     let see = |first_ms: i64, back_ms: i64, ahead_ms: i64| {
         let shift_ms = node.steps.start_ms.saturating_sub(first_ms);

@@ -1,11 +1,10 @@
-//! Answers of range queries, kept to be used again: a panel that is refreshed with its window
-//! moved on by some steps computes the new steps, and those that samples written since can have
-//! changed.
+//! Result cache: answers of range queries. A panel that refreshes with its range moved on by some
+//! steps computes only the new steps, and those that samples written since may have changed.
 //!
-//! Kept are only answers of which each step follows from the samples that the step sees
-//! ([`rule`]), without warnings and infos, and without native histograms; a step is used again as
-//! long as the source says that none of those samples has changed ([`run`]). So an answer is the
-//! same with and without the cache, to the last bit.
+//! The cache holds only answers in which each step follows from the samples that it sees
+//! ([`eligibility`]), without annotations and native histograms. It invalidates a step when the
+//! source reports a change of one of those samples ([`cached_steps`]). So the cache never changes
+//! an answer by a bit.
 
 mod cached_steps;
 mod eligibility;
@@ -46,7 +45,7 @@ pub(crate) struct CacheKey {
 #[derive(Debug, Default)]
 struct CacheState {
     entries: HashMap<Arc<CacheKey>, CacheEntry>,
-    /// Entries by when they were used last.
+    /// Entries by their last use.
     by_use: BTreeMap<u64, Arc<CacheKey>>,
     /// Number of uses so far.
     uses: u64,

@@ -15,7 +15,7 @@ use crate::tile::{HistogramCell, Tile, copy_bits};
 
 /// Changes one row of a tile: gets the index of the row's first step, its values and its
 /// presence. It may take presence away and never adds any; it sees the values of absent
-/// cells, which are whatever they are.
+/// cells, which are undefined.
 pub type RowKernel = Box<dyn Fn(usize, &mut [f64], &mut [u64]) + Send + Sync>;
 
 /// Changes the histograms of one row: gets the index of the row's first step, the histograms,
@@ -26,22 +26,22 @@ pub type HistogramKernel =
 
 /// Treatment of native histograms.
 pub enum HistogramRule {
-    /// They are left out.
+    /// Left out.
     Drop,
-    /// Values come of them, or nothing; what the kernel leaves is dropped.
+    /// Converted to values or to nothing; the kernel's remaining histograms are dropped.
     Answer(HistogramKernel),
-    /// Other histograms come of them.
+    /// Changed to other histograms.
     Change(HistogramKernel),
 }
 
 /// Treatment of the metric name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Name {
-    /// It stays as it is.
+    /// Kept.
     Keep,
-    /// It goes, now or at the end of the query.
+    /// Dropped, now or at the end of the query.
     Drop,
-    /// It goes; now without the other labels that describe the metric, or at the end with them.
+    /// Dropped; now without the other labels that describe the metric, or at the end with them.
     DropAlone,
 }
 
@@ -57,7 +57,7 @@ impl From<Names> for Name {
 
 /// Passes every row through a kernel, and histograms through another.
 ///
-/// Errors: the limits of the query; two series come to bear the same labels and are both present
+/// Errors: the limits of the query; two series end up with the same labels and are both present
 /// at a step, which the readers refuse.
 pub fn elementwise(
     ctx: &Context,
@@ -98,7 +98,7 @@ pub fn elementwise_meeting(
     Ok(Operand::Vector(if renames { unique(ctx, operator, meeting)? } else { operator }))
 }
 
-/// The floats of a vector alone.
+/// Returns the floats of a vector.
 ///
 /// Errors: as for [`elementwise`].
 pub fn floats_alone(ctx: &Context, input: Box<dyn VectorOperator>) -> Result<Operand, QueryError> {
@@ -115,7 +115,7 @@ struct Elementwise {
     kernel: RowKernel,
     rule: HistogramRule,
     meeting: Meeting,
-    /// True if the input may bring histograms.
+    /// True if the input may have histograms.
     is_mixed: bool,
 }
 

@@ -1,24 +1,24 @@
-//! Series in another order, or under other labels.
+//! Series in another order, or with other labels.
 
 use crate::exec::operator::{SeriesMeta, TileReader, VectorOperator};
 use crate::steps::Steps;
 
-/// Some series of an operator, in an order of their own, under labels of their own.
+/// Series of an operator in another order, or with other labels.
 pub struct Rearranged {
     input: Box<dyn VectorOperator>,
     series: Vec<SeriesMeta>,
-    /// The input's index of each series; none where the order is that of the input.
+    /// Index of each series in the input; `None` if the order is that of the input.
     order: Option<Vec<u32>>,
 }
 
 impl Rearranged {
-    /// The listed series, in that order, as they are.
+    /// Selects the listed series, in that order.
     pub fn ordered(input: Box<dyn VectorOperator>, order: Vec<u32>) -> Rearranged {
         let series = order.iter().map(|index| input.series()[*index as usize].clone()).collect();
         Rearranged { input, series, order: Some(order) }
     }
 
-    /// All series in their order, under the labels given.
+    /// Replaces the labels of all series.
     ///
     /// Panics: another number of series.
     pub fn relabeled(input: Box<dyn VectorOperator>, series: Vec<SeriesMeta>) -> Rearranged {

@@ -1,4 +1,4 @@
-//! Label sets that occur once: entries with the same labels become one series.
+//! Merging of label sets: entries with the same labels become one series.
 
 use hashbrown::HashMap;
 use model::{Checkpoint, Labels, Reservation};
@@ -20,7 +20,7 @@ pub enum Meeting {
     ///
     /// Source: `rangeEval` of Prometheus.
     Refused,
-    /// The answer of a query has both. An operator above sees the float, and no histogram of the
+    /// The answer of a query has both. The next operator sees the float, and no histogram of the
     /// series from that step on.
     ///
     /// Source: `mergeSeriesWithSameLabelset` of Prometheus, which compares floats with floats and
@@ -28,9 +28,9 @@ pub enum Meeting {
     Merged,
 }
 
-/// An operator without repeated label sets: entries that bear the same labels become one
+/// An operator without repeated label sets: entries with the same labels become one
 /// series, which has a value wherever one of them has. The first entry decides whether the
-/// name goes.
+/// name is dropped.
 ///
 /// Errors: the limits of the query; the readers refuse a step at which two entries of one label
 /// set have a value, for a float and a histogram depending on `meeting`.
@@ -96,9 +96,8 @@ impl LabelGroups {
     }
 }
 
-/// Settles whether the name goes where two entries of one label set differ on it: the one
-/// that has a value first decides, as the first sample does in Prometheus. `None` where
-/// nothing differs.
+/// Decides whether the name is dropped where two entries of one label set differ: the one with
+/// the first value decides, as the first sample does in Prometheus. `None` if none differ.
 ///
 /// Errors: what the operator's readers give, and the limits of the query.
 pub fn settle_names(

@@ -143,7 +143,7 @@ struct Row<'a> {
     newest_start_ms: i64,
     /// The newest sample, where it is a histogram; only of mixed rows.
     newest_histogram: Option<Arc<Histogram>>,
-    /// True if the series may hold histograms, or starts are asked for.
+    /// True if the series may hold histograms, or starts are requested.
     is_mixed: bool,
 }
 

@@ -1,8 +1,7 @@
 //! Cost of each node of a running query, for `explain`.
 //!
-//! Time is kept apart by node: on each thread one meter runs at a time, that of the node that
-//! computes there, and calls from node to node switch over. Nothing of this is built for a query
-//! that does not ask.
+//! On each thread one meter runs at a time, that of the node that computes there; calls from node
+//! to node switch meters. Other queries build no meters.
 //!
 //! ```text
 //! thread:    sum ........|rate .....|load ..|rate ..|sum .....
@@ -26,16 +25,16 @@ thread_local! {
     static RUNNING: RefCell<Option<(Arc<Meter>, Instant)>> = const { RefCell::new(None) };
 }
 
-/// Lets a meter run on this thread until this is dropped; then the one that ran before goes on.
+/// Runs a meter on this thread until it is dropped; then the meter before continues.
 pub struct MeterGuard(Option<Arc<Meter>>);
 
 impl MeterGuard {
-    /// Switches over to a meter.
+    /// Switches to a meter.
     pub fn start(meter: &Arc<Meter>) -> MeterGuard {
         MeterGuard(switch(Some(Arc::clone(meter))))
     }
 
-    /// The meter that runs on this thread.
+    /// Returns the meter that runs on this thread.
     pub fn current() -> Option<Arc<Meter>> {
         RUNNING.with_borrow(|running| running.as_ref().map(|(meter, _)| Arc::clone(meter)))
     }
@@ -47,7 +46,7 @@ impl Drop for MeterGuard {
     }
 }
 
-/// Lets another meter run on this thread, or none; the one that ran until now comes back.
+/// Switches this thread to another meter, or none; returns the one before.
 fn switch(next: Option<Arc<Meter>>) -> Option<Arc<Meter>> {
     let now = Instant::now();
     let last = RUNNING.replace(next.map(|meter| (meter, now)));
@@ -57,7 +56,7 @@ fn switch(next: Option<Arc<Meter>>) -> Option<Arc<Meter>> {
     })
 }
 
-/// The sets of all selectors, each with its meter.
+/// Wraps the sets of all selectors with their meters.
 pub fn metered_sets(meters: &Meters, sets: Vec<Arc<dyn SeriesSet>>) -> Vec<Arc<dyn SeriesSet>> {
     let metered = |(selector, set): (usize, Arc<dyn SeriesSet>)| -> Arc<dyn SeriesSet> {
         let Some(meter) = meters.load(selector) else { return set };

@@ -1,8 +1,7 @@
 //! Number of samples that each step of a query sees, as Prometheus counts them.
 //!
-//! This is counted apart from the execution, over the series that have been loaded for it, and
-//! only where it is asked for: operators read some series twice and leave out others, so what
-//! they decode says little about a step.
+//! The count is separate from execution, over the loaded series, and only on request: operators
+//! read some series twice and leave out others, so their decoded samples differ.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -39,7 +38,7 @@ pub fn count_step_samples(
     Ok(stats)
 }
 
-/// Adds what a node and those below it see.
+/// Adds the samples that a node and those below it see.
 fn add(
     ctx: &Context,
     sets: &[Arc<dyn SeriesSet>],
