@@ -27,8 +27,8 @@ use crate::steps::Steps;
 /// Evaluates a node.
 ///
 /// Shape: `sets` are the loaded series, by selector number.
-/// Errors: what operators and functions give, and the limits of the query. Some errors come
-/// only with the tiles of the operand.
+/// Errors: errors of operators and functions, and the limits of the query. Some errors come only
+/// with the tiles of the operand.
 pub fn evaluate(
     ctx: &Context,
     sets: &[Arc<dyn SeriesSet>],
@@ -144,10 +144,10 @@ fn roll_up(
     if ctx.delayed_name_removal { Ok(Operand::Vector(operator)) } else { distinct(ctx, operator) }
 }
 
-/// Refuses series with the same labels once their names are dropped.
+/// Rejects series with the same labels after their names are dropped.
 ///
-/// Source: the check of range vector calls in Prometheus where names are not removed at the end:
-/// two such series are refused even if they have no step in common.
+/// Source: the check of range vector calls in Prometheus without delayed name removal, which
+/// rejects two such series even without a common step.
 fn distinct(ctx: &Context, operator: Box<dyn VectorOperator>) -> Result<Operand, QueryError> {
     let all = all_series(&*operator);
     if !repeats(ctx, operator.series(), &all)? {

@@ -25,7 +25,7 @@ use crate::tile::{
 /// Executes a plan over loaded series.
 ///
 /// Shape: `sets` are the loaded series, by selector number.
-/// Errors: those of evaluation, and equal label sets that have a value at the same time.
+/// Errors: errors of the evaluation, and equal label sets with values at the same time.
 pub fn execute(
     ctx: &Context,
     plan: &Plan,
@@ -235,7 +235,7 @@ fn merge(
     let mut histograms = std::mem::take(&mut series.histograms);
     histograms.extend_from_slice(&other.histograms);
     let histograms = sort_by(histograms, checkpoint, |_| 1, |(a, _), (b, _)| a.cmp(b))?;
-    // Floats and histograms of one time stay, both of them.
+    // Floats and histograms with the same timestamp are both kept.
     let repeats_float = floats.windows(2).any(|pair| pair[0].0 == pair[1].0);
     if repeats_float || histograms.windows(2).any(|pair| pair[0].0 == pair[1].0) {
         return Err(QueryError::Execution(SAME_LABELSET.to_owned()));

@@ -1,4 +1,4 @@
-//! The contract between operators: series are known before values, values come in tiles.
+//! Interface of operators: series are known before values, and values come in tiles.
 
 use std::sync::{Arc, Mutex};
 
@@ -55,7 +55,7 @@ pub fn is_schema_label(name: &str) -> bool {
     matches!(name, METRIC_NAME | "__type__" | "__unit__")
 }
 
-/// The labels without those that describe the metric.
+/// Returns the labels without those that describe the metric.
 pub fn without_schema(labels: &Labels) -> Labels {
     if labels.iter().any(|(name, _)| is_schema_label(name)) {
         labels.filtered(|name| !is_schema_label(name))
@@ -64,7 +64,7 @@ pub fn without_schema(labels: &Labels) -> Labels {
     }
 }
 
-/// Distance in series at which loops prefetch labels, which lie anywhere in memory.
+/// Distance in series at which loops prefetch labels, which are scattered in memory.
 pub const LABELS_AHEAD: usize = 8;
 
 /// A vector-valued node of the running query: some series over all steps.
@@ -73,18 +73,17 @@ pub const LABELS_AHEAD: usize = 8;
 /// step is known only in the tile. Two entries may have equal labels as long as at no
 /// step both have a value.
 pub trait VectorOperator: Send + Sync {
-    /// The output series, in output order.
+    /// Returns the output series in output order.
     fn series(&self) -> &[SeriesMeta];
 
-    /// The steps that tiles run over.
+    /// Returns the steps of the tiles.
     fn steps(&self) -> Steps;
 
-    /// Returns whether tiles may have native histograms. The caller of an operator without them
-    /// never looks for them.
+    /// Returns whether tiles may have native histograms. If not, the caller never checks for them.
     fn has_histograms(&self) -> bool;
 
-    /// Returns whether tiles may have errors or annotations. A caller that leaves out series of
-    /// such an operator has them computed all the same, as Prometheus does.
+    /// Returns whether tiles may have errors or annotations. If so, a caller that excludes series
+    /// must compute them nevertheless, as Prometheus does.
     fn has_effects(&self) -> bool {
         true
     }
@@ -100,16 +99,16 @@ pub trait VectorOperator: Send + Sync {
         false
     }
 
-    /// Notes that the tiles are the answer of the query, in which a series may have a float and a
-    /// histogram at one step.
+    /// Declares that the tiles are the result of the query, in which a series may have a float and
+    /// a histogram at one step.
     fn become_answer(&mut self) {}
 
-    /// A reader of some of the series, given by their indices, in that order. Readers of
-    /// disjoint sets run on several threads at once.
+    /// Opens a reader of some of the series, given by index, in that order. Readers of disjoint
+    /// sets run on several threads at once.
     fn open<'a>(&'a self, series: &[u32]) -> Box<dyn TileReader + 'a>;
 }
 
-/// A forward-only reader of tiles: the same series, ever later steps.
+/// Forward-only reader of tiles of the same series.
 pub trait TileReader: Send {
     /// Fills the next `step_count` steps: calls `tile.reset(series, step_count)` with the
     /// number of series that it was opened for, then writes rows, presence and histograms.
@@ -118,18 +117,18 @@ pub trait TileReader: Send {
 
 /// An evaluated node.
 pub enum Operand {
-    /// One number a step.
+    /// One number per step.
     Scalar(Vec<f64>),
-    /// A text.
+    /// A string.
     String(String),
     /// Series.
     Vector(Box<dyn VectorOperator>),
 }
 
-/// State that the operators of one query share.
+/// State shared by the operators of a query.
 #[derive(Clone)]
 pub struct Context {
-    /// The account of the query.
+    /// Budget of the query.
     pub budget: Budget,
     /// Shape of tiles.
     pub tile_shape: TileShape,
@@ -139,7 +138,7 @@ pub struct Context {
     pub uses_start_timestamps: bool,
     /// Workers for the tasks of loops.
     pool: Arc<WorkerPool>,
-    /// The thread of the query.
+    /// Thread of the query.
     thread: Arc<QueryThread>,
     annotations: Arc<Mutex<Annotations>>,
     /// Meters of the nodes, if the query asks for them.
@@ -184,7 +183,7 @@ impl Context {
         self.meters.as_deref()
     }
 
-    /// Returns the maximum of threads that compute for the query.
+    /// Returns the maximum number of threads that compute for the query.
     pub fn threads(&self) -> usize {
         self.pool.threads()
     }
@@ -213,7 +212,7 @@ impl Context {
         if self.meters.is_none() {
             return self.pool.map(&self.thread, tasks, work);
         }
-        // Workers compute for the node that asks for it.
+        // Workers compute for the node of the caller.
         let meter = MeterGuard::current();
         self.pool.map(&self.thread, tasks, |task, thread| {
             let _run = meter.as_ref().map(MeterGuard::start);
@@ -232,17 +231,17 @@ impl Context {
         self.map(tasks, work).map(|_| ())
     }
 
-    /// Returns a context that collects annotations apart.
+    /// Returns a context that collects annotations separately.
     pub fn without_annotations(&self) -> Context {
         Context { annotations: Arc::default(), ..self.clone() }
     }
 
-    /// Returns the shape of tiles over these steps: never wider than the grid.
+    /// Returns the shape of tiles for these steps: never wider than the grid.
     pub fn tile_shape_for(&self, steps: Steps) -> TileShape {
         TileShape { steps: self.tile_shape.steps.min(steps.count), ..self.tile_shape }
     }
 
-    /// Returns the shape of an operator's tiles: lower where there are histograms, since each may
+    /// Returns the shape of an operator's tiles: fewer rows if there are histograms, since each may
     /// have hundreds of buckets.
     pub fn tile_shape_of(&self, operator: &dyn VectorOperator) -> TileShape {
         let shape = self.tile_shape_for(operator.steps());
@@ -273,7 +272,7 @@ impl Context {
         self.annotate(|annotations| annotations.info_repair(message, span, repair));
     }
 
-    /// Takes what has been collected.
+    /// Takes the collected annotations.
     pub fn take_annotations(&self) -> Annotations {
         let mut taken = Annotations::default();
         self.annotate(|annotations| std::mem::swap(annotations, &mut taken));
@@ -281,7 +280,7 @@ impl Context {
     }
 
     fn annotate(&self, change: impl FnOnce(&mut Annotations)) {
-        // A poisoned lock means that another thread panicked; the set itself stays whole.
+        // A poisoned lock means that another thread panicked; the set itself is intact.
         let mut annotations = match self.annotations.lock() {
             Ok(guard) => guard,
             Err(poisoned) => poisoned.into_inner(),

@@ -1,8 +1,8 @@
 //! Lookup selectors: the newest sample of each series at each step.
 //!
-//! A reader keeps one cursor a series and the newest sample seen, asks the cursor for what lies
-//! up to the tile's last step, and walks samples and steps together: each sample is looked at
-//! once, whatever the lookback. Series that may hold native histograms are walked apart.
+//! A reader keeps one cursor per series and the newest sample. It reads samples up to the tile's
+//! last step and advances samples and steps together, so each sample is processed once for any
+//! lookback. Series that may have native histograms are processed separately.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ use crate::plan::{Lookup, LookupValue};
 use crate::steps::Steps;
 use crate::tile::{Tile, set_all_present, set_present};
 
-/// The series of an instant selector.
+/// Series of an instant selector.
 pub struct InstantSelector {
     ctx: Context,
     set: Arc<dyn SeriesSet>,
@@ -30,7 +30,8 @@ pub struct InstantSelector {
 }
 
 impl InstantSelector {
-    /// An operator over the loaded series of a selector that yields samples or their times.
+    /// Returns an operator over the loaded series of a selector that yields samples or their
+    /// timestamps.
     pub fn new(
         ctx: &Context,
         set: Arc<dyn SeriesSet>,
@@ -63,7 +64,7 @@ impl InstantSelector {
     }
 }
 
-/// The series of a set as an operator's output.
+/// Returns the series of a set as an operator's output.
 pub fn series_of(ctx: &Context, set: &dyn SeriesSet, drop_name: bool) -> Vec<SeriesMeta> {
     (0..set.len())
         .map(|index| {
@@ -98,7 +99,7 @@ impl VectorOperator for InstantSelector {
     }
 
     fn has_distinct_labels(&self) -> bool {
-        // Sets list each label set once.
+        // Sets contain each label set once.
         !self.lookup.drops_name
     }
 
@@ -126,7 +127,7 @@ impl VectorOperator for InstantSelector {
 struct InstantReader<'a> {
     selector: &'a InstantSelector,
     rows: Vec<Row<'a>>,
-    /// Ranges that steps see, if there are gaps between them.
+    /// Ranges that steps read, if there are gaps between them.
     step_ranges: Option<StepRanges>,
     batch: Box<SampleBatch>,
     step: usize,
@@ -136,18 +137,18 @@ struct InstantReader<'a> {
 struct Row<'a> {
     series: u32,
     cursor: SeriesCursor<'a>,
-    /// The newest sample taken so far; `i64::MIN` before the first.
+    /// Timestamp of the newest sample so far; `i64::MIN` before the first.
     newest_ms: i64,
     newest: f64,
     /// Start timestamp of the newest sample; only of mixed rows.
     newest_start_ms: i64,
-    /// The newest sample, where it is a histogram; only of mixed rows.
+    /// The newest sample if it is a histogram; only of mixed rows.
     newest_histogram: Option<Arc<Histogram>>,
     /// True if the series may hold histograms, or starts are requested.
     is_mixed: bool,
 }
 
-/// The times that a tile's steps look at.
+/// Lookup times of a tile's steps.
 #[derive(Clone, Copy)]
 struct TileTimes {
     first_ms: i64,
@@ -165,19 +166,19 @@ impl TileTimes {
 /// Steps that see every n-th sample of a batch: both are evenly spaced.
 #[derive(Clone, Copy)]
 struct Even {
-    /// The sample that the first of these steps sees.
+    /// Sample that the first of these steps sees.
     first: usize,
-    /// Number of samples that a step moves on.
+    /// Number of samples from one step to the next.
     stride: usize,
     /// Number of steps; at least one.
     count: usize,
-    /// Age of a sample when it is seen.
+    /// Age of each sample at its step.
     age_ms: i64,
 }
 
 impl Even {
-    /// The steps from the first of a range on that see samples of the batch, if steps and
-    /// samples move on alike.
+    /// Returns the steps from the first of a range on that see samples of the batch, if both are
+    /// equally spaced.
     #[inline]
     fn of(
         batch: &SampleBatch,
@@ -201,7 +202,7 @@ impl Even {
         Some(Even { first, stride, count, age_ms })
     }
 
-    /// Writes what the samples yield.
+    /// Writes the values of the samples.
     #[inline]
     fn fill(
         self,
@@ -289,14 +290,14 @@ struct Reading<'s, 'b> {
     step_ranges: Option<StepRanges>,
     batch: &'b mut SampleBatch,
     decoded: Checkpoint,
-    /// The last time that the tile looks at.
+    /// Last lookup time of the tile.
     until_ms: i64,
     /// True if no tile follows.
     is_last: bool,
 }
 
 impl<'s> Row<'s> {
-    /// Takes samples of the series into the empty batch; gives how it goes on.
+    /// Reads samples of the series into the empty batch; returns whether there are more.
     #[inline]
     fn next_batch(&mut self, reading: &mut Reading<'s, '_>) -> Result<Advance, QueryError> {
         reading.batch.clear();
@@ -343,7 +344,7 @@ impl<'s> Row<'s> {
         }
     }
 
-    /// Takes the newest of the samples up to a time.
+    /// Advances to the newest sample up to a time.
     fn look_to(
         &mut self,
         time_ms: i64,
@@ -428,11 +429,11 @@ impl<'s> Row<'s> {
                 set_seen(&batch.values, even, out.clone(), presence);
                 step = out.end;
                 at = even.first + (even.count - 1) * even.stride + 1;
-                // Also where no step is left here: the next tile may see nothing newer.
+                // Even if no step is left here: the next tile may see nothing newer.
                 (newest_ms, newest) = (sample_times[at - 1], samples[at - 1]);
             }
-            // The presence of 64 steps is gathered before it is written: a change of one bit in
-            // memory would wait for the one before it.
+            // The presence of 64 steps is collected in a register: changing single bits in memory
+            // would wait for the previous change.
             let mut word = 0;
             while step < values.len() {
                 let time_ms = times.time(step);
