@@ -250,8 +250,8 @@ impl Follower {
         let meta = if has_gap || has_meta { Some(meta::read_meta(&lsm).await?) } else { None };
         if has_gap {
             self.progress.gaps.fetch_add(1, Ordering::Relaxed);
-            self.core.exemplars.read_anew(&lsm).await?;
-            self.core.metadata.read_anew(&lsm).await?;
+            self.core.exemplars.reload(&lsm).await?;
+            self.core.metadata.reload(&lsm).await?;
         } else {
             self.take_exemplars_and_metadata(&step.rows);
         }

@@ -1,6 +1,6 @@
-//! What tombstones leave of the parts of a series.
+//! Deleted times of series, and the samples that they leave.
 //!
-//! Masks lie on what is read, after every cache: a column that is kept holds what its block does.
+//! Masks apply after every cache: a cached column holds all samples of its block.
 
 use std::sync::Arc;
 
@@ -19,12 +19,12 @@ use crate::samples::cursor::{PartsCursor, SeriesParts};
 use crate::samples::part::{Floats, Part, Parts, push_starts};
 use crate::window::{PARTITION_MS, partition_end_ms};
 
-/// Deleted times of series of one partition: a set of ids for each tombstone, which takes little
-/// where it covers many.
+/// Deleted times of series of one partition: a set of ids for each tombstone, which is small even
+/// if it covers many series.
 #[derive(Debug, Default)]
 pub(crate) struct Masks {
     of_tombstones: Vec<(Deleted, RoaringBitmap)>,
-    /// All of these together.
+    /// Union of these sets.
     ids: RoaringBitmap,
 }
 
@@ -37,9 +37,9 @@ struct Deleted {
 }
 
 impl Masks {
-    /// What is deleted of some series of a partition in a range of time.
+    /// Resolves the tombstones of a partition for some series and a range of time.
     ///
-    /// Errors: those of reading the index.
+    /// Errors: reading the index fails.
     pub(crate) async fn of(
         lsm: &Lsm,
         index: &PartitionIndex,
@@ -65,23 +65,23 @@ impl Masks {
         Ok(masks)
     }
 
-    /// Whether nothing is deleted.
+    /// Returns whether nothing is deleted.
     pub(crate) fn is_empty(&self) -> bool {
         self.ids.is_empty()
     }
 
-    /// The ids of which something is deleted.
+    /// Returns the ids with deleted samples.
     pub(crate) fn ids(&self) -> &RoaringBitmap {
         &self.ids
     }
 
-    /// Bytes that it takes.
+    /// Returns the bytes in memory.
     pub(crate) fn bytes(&self) -> usize {
         let of_tombstones = self.of_tombstones.iter().map(|(_, ids)| ids);
         of_tombstones.chain([&self.ids]).map(|ids| size_of::<Deleted>() + bitmap_bytes(ids)).sum()
     }
 
-    /// The times that are deleted of a series in a run, in order, none touching the next.
+    /// Returns the deleted times of a series in a run, sorted; no range touches the next.
     pub(crate) fn times(&self, id: u32, run: u32) -> Vec<TimeRange> {
         if !self.ids.contains(id) {
             return Vec::new();
@@ -103,7 +103,7 @@ impl Masks {
     }
 }
 
-/// Of some ids those whose series a tombstone covers.
+/// Returns those ids whose series a tombstone covers.
 async fn covered(
     lsm: &Lsm,
     index: &PartitionIndex,
@@ -118,9 +118,9 @@ async fn covered(
     Ok(covered)
 }
 
-/// What is left of parts of a series, given in the order of their writing, without some times.
+/// Returns parts of a series without deleted times. Parts are in the order of writing.
 ///
-/// Of a histogram behind a gap nothing is known of a reset. Errors: damaged bytes.
+/// The reset hint of a histogram after a gap becomes unknown. Errors: damaged bytes.
 pub(crate) fn kept_parts(
     parts: Parts,
     deleted: &[TimeRange],
@@ -131,7 +131,7 @@ pub(crate) fn kept_parts(
         let is_readable = !matches!(&part, Part::Frame(frame) if frame.header.is_err());
         let times = part.times();
         if !is_readable || !deleted.iter().any(|range| range.overlaps(times)) {
-            // One that cannot be read is for its reader to report.
+            // The reader of an unreadable part reports it.
             kept.push(part);
         } else if !deleted.iter().any(|range| range.covers(times)) {
             let parts = SeriesParts::new(Parts::from_iter([part]), i64::MIN, i64::MAX, labels)?;
@@ -151,7 +151,7 @@ pub(crate) struct KeptSamples {
 }
 
 impl KeptSamples {
-    /// Those of parts.
+    /// Collects the kept samples of parts.
     pub(crate) fn of(
         parts: &SeriesParts,
         deleted: &[TimeRange],

@@ -1,17 +1,17 @@
-//! Deleting series: what a delete covers, until the samples are gone from every file.
+//! Deletes of series: tombstones hide samples until no SST holds them.
 //!
 //! ```text
-//! delete  the log epoch ends; a tombstone that names it is durable; the head drops what it
-//!         covers; selections mask what it covers in sealed runs; acknowledged
-//! replay  reaches the end of that epoch, and the head drops what it covers again
-//! clean   runs that it covers are written anew without the samples; then it masks nothing, and
-//!         goes with the last log record that it covers
+//! delete  the log epoch ends; a tombstone naming it is durable; the head drops covered samples;
+//!         selections mask them in sealed runs; acknowledged
+//! replay  at the end of that epoch, the head drops the covered samples again
+//! clean   covered runs are rewritten without the samples; then the tombstone masks nothing, and
+//!         is deleted with the last log record that it covers
 //! ```
 //!
-//! A tombstone covers what is in log epochs up to its own, and in runs numbered so: what has been
-//! written before it, and nothing that is written after it, whatever its time. A seal that is
-//! under way when the delete comes is numbered by an earlier epoch, so what it publishes is
-//! covered; one that begins later finds the samples gone from the head.
+//! A tombstone covers log epochs and runs up to its own epoch: everything written before the
+//! delete, and nothing written after it, whatever its time. A seal under way during the delete is
+//! numbered by an earlier epoch, so the delete covers its blocks. A later one finds the samples
+//! dropped from the head.
 
 mod mask;
 mod value;
@@ -26,37 +26,36 @@ pub(crate) use value::{decode, encode};
 
 use crate::error::StoreError;
 
-/// Deletes that may be held before they are cleaned. Each costs a look-up in every selection of
-/// its times.
+/// Maximum number of deletes before cleanup. Each costs a look-up in every selection of its times.
 pub const TOMBSTONES_MAX: usize = 1000;
-/// Bytes that the matchers of one delete may take.
+/// Maximum bytes of the matchers of one delete.
 pub const TOMBSTONE_BYTES_MAX: usize = 64 << 10;
-/// Bytes that the matchers of all deletes may take that are held.
+/// Maximum bytes of the matchers of all deletes that are held.
 pub const TOMBSTONES_BYTES_MAX: usize = 4 << 20;
-/// What a matcher counts beside its texts.
+/// Bytes that a matcher counts in addition to its texts.
 const MATCHER_BYTES: usize = 32;
 
-/// Samples that have been deleted.
+/// A delete of samples.
 #[derive(Debug)]
 pub(crate) struct Tombstone {
-    /// The log epoch up to which samples are covered; each tombstone has its own.
+    /// Last log epoch whose samples are covered, unique to each tombstone.
     pub(crate) epoch: u32,
     /// First and last time, in ms.
     pub(crate) start_ms: i64,
     pub(crate) end_ms: i64,
-    /// Series that pass all matchers of one of these are covered.
+    /// Series are covered that pass all matchers of one selector.
     pub(crate) selectors: Vec<Vec<Matcher>>,
-    /// Whether no run holds samples that it covers: it is kept for the log alone.
+    /// Whether no run holds covered samples: the tombstone is kept for the log alone.
     pub(crate) is_cleaned: bool,
 }
 
 impl Tombstone {
-    /// Bytes that it counts.
+    /// Returns the bytes that count towards the limits.
     fn bytes(&self) -> usize {
         bytes_of(&self.selectors)
     }
 
-    /// Whether it masks something of a range of time in runs from a number on.
+    /// Returns whether it masks part of a time range in runs from `run_min` on.
     pub(crate) fn masks(&self, start_ms: i64, end_ms: i64, run_min: u32) -> bool {
         !self.is_cleaned
             && self.epoch >= run_min
@@ -70,48 +69,48 @@ fn bytes_of(selectors: &[Vec<Matcher>]) -> usize {
     selectors.iter().map(|s| MATCHER_BYTES + s.iter().map(matcher_bytes).sum::<usize>()).sum()
 }
 
-/// The tombstones of a store, by epoch.
+/// Tombstones of a store, by epoch.
 #[derive(Debug, Default)]
 pub(crate) struct Tombstones(RwLock<Arc<BTreeMap<u32, Arc<Tombstone>>>>);
 
-/// The tombstones at one time.
+/// Tombstones at one point in time.
 pub(crate) type Snapshot = Arc<BTreeMap<u32, Arc<Tombstone>>>;
 
 impl Tombstones {
-    /// What has been read at a start.
+    /// Returns the tombstones read at a start.
     pub(crate) fn new(all: Vec<Tombstone>) -> Tombstones {
         let all = all.into_iter().map(|tombstone| (tombstone.epoch, Arc::new(tombstone)));
         Tombstones(RwLock::new(Arc::new(all.collect())))
     }
 
-    /// Those that hold now.
+    /// Returns the current tombstones.
     pub(crate) fn all(&self) -> Snapshot {
         Arc::clone(&self.0.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// How many there are, and how many of them mask something.
+    /// Returns the number of tombstones, and of those that mask something.
     pub(crate) fn counts(&self) -> (usize, usize) {
         let all = self.all();
         (all.len(), all.values().filter(|tombstone| !tombstone.is_cleaned).count())
     }
 
-    /// Sets which ones hold from now on.
+    /// Replaces all tombstones.
     pub(crate) fn set(&self, all: Vec<Tombstone>) {
         let all = all.into_iter().map(|tombstone| (tombstone.epoch, Arc::new(tombstone)));
         *self.0.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(all.collect());
     }
 
-    /// Adds one, in place of another of the same epoch.
+    /// Adds a tombstone, or replaces that of its epoch.
     pub(crate) fn put(&self, tombstone: Tombstone) {
         self.change(|all| drop(all.insert(tombstone.epoch, Arc::new(tombstone))));
     }
 
-    /// Forgets one.
+    /// Removes a tombstone.
     pub(crate) fn remove(&self, epoch: u32) {
         self.change(|all| drop(all.remove(&epoch)));
     }
 
-    /// Adds some, and forgets others, at once.
+    /// Adds some and removes others atomically.
     pub(crate) fn exchange(&self, new: Vec<Tombstone>, old: &[u32]) {
         self.change(|all| {
             old.iter().for_each(|epoch| drop(all.remove(epoch)));
@@ -124,9 +123,9 @@ impl Tombstones {
         change(Arc::make_mut(&mut all));
     }
 
-    /// Whether there is room for another delete.
+    /// Checks that the limits allow another delete.
     ///
-    /// Errors: the limit that it passes.
+    /// Errors: the limit that it exceeds.
     pub(crate) fn admit(&self, selectors: &[Vec<Matcher>]) -> Result<(), StoreError> {
         let bytes = bytes_of(selectors);
         if bytes > TOMBSTONE_BYTES_MAX {

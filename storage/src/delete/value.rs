@@ -16,7 +16,7 @@ use crate::{keys, value};
 
 const VERSION: u8 = 1;
 
-/// The value of a tombstone.
+/// Encodes the value of a tombstone.
 pub(crate) fn encode(key: &[u8], tombstone: &Tombstone) -> Vec<u8> {
     let mut body = vec![VERSION, u8::from(tombstone.is_cleaned)];
     push_varint(&mut body, zigzag(tombstone.start_ms));
@@ -26,7 +26,7 @@ pub(crate) fn encode(key: &[u8], tombstone: &Tombstone) -> Vec<u8> {
     value::encode(key, &body)
 }
 
-/// The tombstone of a key and its value.
+/// Decodes the tombstone of a key and its value.
 ///
 /// Errors: damaged bytes, and matchers that this version does not understand.
 pub(crate) fn decode(key: &[u8], bytes: &[u8]) -> Result<Tombstone, StoreError> {
@@ -88,7 +88,7 @@ mod tests {
             let error = decode(&key, &damaged).unwrap_err().to_string();
             assert!(error.contains("key mt"), "{error}");
             assert!(decode(&key, &bytes[..at]).is_err());
-            // Behind a good checksum too.
+            // With a valid checksum, too.
             let cut = value::encode(&key, bytes.get(4..at).unwrap_or_default());
             assert!(decode(&key, &cut).is_err());
         }

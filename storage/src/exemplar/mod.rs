@@ -1,15 +1,15 @@
 //! Exemplars: a ring of the newest, kept over a restart.
 //!
 //! ```text
-//! decide      on the newest exemplar of the series: taken, ignored, refused       stage
-//! one value   of all that a commit takes, in the write of its log record          value
-//! apply       once that is durable; the oldest make room                          ring
+//! decide      by the newest exemplar of the series: accepted, ignored, refused  stage
+//! one value   for all exemplars of a commit, written with its log record        value
+//! apply       once that is durable; evicts the oldest                           ring
 //! ```
 //!
-//! The ring is bounded in exemplars and bytes, of a series in exemplars, and so is what is
-//! stored: a value goes with the last of its exemplars, in the next write that there is. A start
-//! reads all values; one that is damaged is named in the log and in every answer, and takes only
-//! its own exemplars away.
+//! The ring is bounded in exemplars, in exemplars per series, and in bytes of memory and of stored
+//! values. A value is deleted with the first commit after the last of its exemplars is evicted. A
+//! start reads all values. A damaged one is logged and reported in every answer, and only its own
+//! exemplars are lost.
 
 mod ring;
 mod stage;
@@ -31,12 +31,12 @@ pub(crate) use ring::RingStats;
 use ring::{Limits, Ring};
 pub(crate) use stage::Stage;
 
-/// The most exemplars of one series: however busy it is, others keep theirs.
+/// Maximum number of exemplars of one series, so that a busy one does not evict all others.
 pub const EXEMPLARS_PER_SERIES_MAX: usize = 10_000;
-/// Bytes that an exemplar may have on average, the labels of its series included; as far as
-/// they have more, there are fewer.
+/// Maximum mean size of an exemplar in bytes, with the labels of its series. Larger exemplars leave
+/// room for fewer.
 pub const EXEMPLAR_BYTES_MEAN_MAX: usize = 1024;
-/// The most warnings of an answer; the rest is counted.
+/// Maximum number of warnings in an answer; the rest is counted.
 const WARNINGS_MAX: usize = 10;
 
 /// The exemplars of a store.
@@ -49,7 +49,7 @@ pub(crate) fn check_entry(key: &[u8], bytes: &[u8]) -> Result<(), StoreError> {
 }
 
 impl Exemplars {
-    /// None, with room for so many; 0 turns them off.
+    /// Returns an empty ring with a maximum number of exemplars; 0 turns it off.
     pub(crate) fn new(exemplars_max: usize) -> Exemplars {
         Exemplars(Mutex::new(Ring::new(Limits {
             exemplars_max,
@@ -58,7 +58,7 @@ impl Exemplars {
         })))
     }
 
-    /// Reads what is stored.
+    /// Reads the stored exemplars.
     pub(crate) async fn open(lsm: &Lsm, exemplars_max: usize) -> Result<Exemplars, StoreError> {
         let exemplars = Exemplars::new(exemplars_max);
         let mut scan = lsm.scan_prefix(keys::EXEMPLARS_PREFIX).await?;
@@ -68,23 +68,23 @@ impl Exemplars {
         Ok(exemplars)
     }
 
-    /// Takes in a value that another process has stored.
+    /// Adds a value that another process has stored.
     pub(crate) fn follow(&self, key: &[u8], bytes: &[u8]) {
         let mut ring = self.lock();
         ring.replay(key, bytes);
-        // Whoever writes takes them from the store.
+        // The writer deletes them from the store.
         ring.forget_dead();
     }
 
-    /// Reads all that another process has stored, in place of what is here.
-    pub(crate) async fn read_anew(&self, lsm: &Lsm) -> Result<(), StoreError> {
+    /// Replaces all exemplars by those that another process has stored.
+    pub(crate) async fn reload(&self, lsm: &Lsm) -> Result<(), StoreError> {
         let exemplars_max = self.stats().exemplars_max;
         let read = Exemplars::open(lsm, exemplars_max).await?;
         std::mem::swap(&mut *self.lock(), &mut *read.lock());
         Ok(())
     }
 
-    /// The exemplars of matching series, sorted by labels, those of a series by time.
+    /// Returns the exemplars of matching series, sorted by labels and, within a series, by time.
     pub(crate) fn select(
         &self,
         query: &ExemplarQuery,
@@ -122,12 +122,12 @@ impl Exemplars {
         Ok(Answer { found, warnings })
     }
 
-    /// What there is.
+    /// Returns the counters of the ring.
     pub(crate) fn stats(&self) -> RingStats {
         self.lock().stats()
     }
 
-    /// Adds to a write what has been decided, and takes values away that hold nothing more.
+    /// Adds staged exemplars to a write, and deletes values whose exemplars are all evicted.
     pub(crate) fn put(&self, stage: &Stage, set: &mut WriteSet) -> usize {
         let ring = self.lock();
         for key in ring.dead() {
@@ -143,7 +143,7 @@ impl Exemplars {
         len
     }
 
-    /// Takes in what is durable now. `value_bytes` is what [`Exemplars::put`] has returned.
+    /// Adds exemplars that are durable now. `value_bytes` is the result of [`Exemplars::put`].
     pub(crate) fn apply(&self, stage: &mut Stage, value_bytes: usize) {
         let mut ring = self.lock();
         ring.forget_dead();
@@ -155,7 +155,7 @@ impl Exemplars {
     }
 }
 
-/// The first few lines, and how many more there are.
+/// Returns the first few lines, and the number of the others.
 pub(crate) fn bounded<'a>(lines: impl Iterator<Item = &'a str>) -> Vec<String> {
     let mut lines = lines;
     let mut shown: Vec<String> = lines.by_ref().take(WARNINGS_MAX).map(str::to_owned).collect();
@@ -166,5 +166,5 @@ pub(crate) fn bounded<'a>(lines: impl Iterator<Item = &'a str>) -> Vec<String> {
     shown
 }
 
-/// An exemplar that has been taken, and its series.
+/// An accepted exemplar and its series.
 pub(crate) type Taken = (Labels, Exemplar);

@@ -1,4 +1,4 @@
-//! The exemplars in memory: numbered as they were taken, and those of each series by time.
+//! Exemplars in memory: numbered in the order of acceptance, and indexed by series and time.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
@@ -9,76 +9,76 @@ use super::{Taken, value};
 use crate::keys;
 use crate::value::corrupt;
 
-/// Bytes that an exemplar counts beside its labels: its place in ring, series and value.
+/// Bytes that an exemplar counts in addition to its labels: its entries in ring, series and value.
 const EXEMPLAR_BYTES: usize = 128;
-/// Bytes that a series counts beside its labels.
+/// Bytes that a series counts in addition to its labels.
 const SERIES_BYTES: usize = 128;
 
-/// More exemplars than a value can have: as many numbers are kept free behind a damaged one.
+/// More exemplars than a value can have: as many numbers are skipped after a damaged value.
 const VALUE_EXEMPLARS_MAX: u64 = 1 << 32;
 
-/// How much there may be.
+/// Limits of the ring.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Limits {
-    /// Exemplars in all; 0 for none.
+    /// Maximum number of exemplars; 0 for none.
     pub(super) exemplars_max: usize,
-    /// Exemplars of a series.
+    /// Maximum number of exemplars of a series.
     pub(super) per_series_max: usize,
-    /// Bytes in memory, and as many of stored values.
+    /// Maximum bytes in memory, and of stored values.
     pub(super) bytes_max: usize,
 }
 
-/// What there is.
+/// Counters of the ring.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct RingStats {
     /// Exemplars.
     pub(crate) exemplars: usize,
     /// Series that have some.
     pub(crate) series: usize,
-    /// How many exemplars there may be.
+    /// Maximum number of exemplars.
     pub(crate) exemplars_max: usize,
-    /// Bytes that they take.
+    /// Bytes in memory.
     pub(crate) bytes: usize,
-    /// Time of the one that goes next.
+    /// Time of the exemplar that is evicted next.
     pub(crate) oldest_ms: Option<i64>,
     /// Stored values that cannot be read.
     pub(crate) damaged: usize,
 }
 
-/// The exemplars.
+/// Ring of exemplars.
 ///
-/// What makes room, for its series or for all, is always what was taken first. So what is left
-/// depends only on the order in which all of it was taken, and a start that reads the values
-/// that are still stored ends with the same, but for bytes, by which it may keep a few more.
-/// Invariant: each of `entries` is in its series, and counted in its value.
+/// Eviction, per series or overall, always removes the exemplar accepted first. So the contents
+/// depend only on the order of acceptance, and replaying the stored values gives the same ring.
+/// Only the byte limit may keep a few more after a start. Invariant: each of `entries` is in its
+/// series, and counted in its value.
 pub(super) struct Ring {
     limits: Limits,
-    /// By number, which ascends as they were taken.
+    /// By number, which ascends in the order of acceptance.
     entries: BTreeMap<u64, Taken>,
     series: HashMap<Labels, OfSeries, RandomState>,
-    /// What is stored, by the number of the first exemplar.
+    /// Stored values by the number of their first exemplar.
     values: BTreeMap<u64, Stored>,
     next_number: u64,
     bytes: usize,
     value_bytes: usize,
-    /// Keys of values that hold nothing more and are still stored.
+    /// Keys of stored values whose exemplars are all evicted.
     dead: Vec<Vec<u8>>,
-    /// Keys of values that cannot be read, and why.
+    /// Keys of unreadable values, and the reasons.
     damaged: BTreeMap<Vec<u8>, String>,
 }
 
 /// The exemplars of a series.
 #[derive(Default)]
 struct OfSeries {
-    /// Time and number, by time; those of one time as they were taken.
+    /// Time and number, by time; equal times in the order of acceptance.
     by_time: VecDeque<(i64, u64)>,
-    /// The numbers as they were taken.
+    /// Numbers in the order of acceptance.
     numbers: VecDeque<u64>,
 }
 
 /// One stored value.
 struct Stored {
-    /// Exemplars that are still there.
+    /// Exemplars that are not evicted.
     live: usize,
     bytes: usize,
 }
@@ -98,7 +98,7 @@ impl Ring {
         }
     }
 
-    /// Takes exemplars in that are stored under the next number.
+    /// Adds exemplars that are stored under the next number.
     pub(super) fn apply(&mut self, taken: Vec<Taken>, value_bytes: usize) {
         let first = self.next_number;
         if taken.is_empty() {
@@ -112,13 +112,13 @@ impl Ring {
         }
     }
 
-    /// Takes in what a value holds. Values come in the order of their keys.
+    /// Adds the exemplars of a stored value. Values come in the order of their keys.
     pub(super) fn replay(&mut self, key: &[u8], bytes: &[u8]) {
         let first = keys::parse_exemplars(key);
         let last = self.entries.last_key_value().map(|(number, _)| *number);
         let decoded = match first {
             Some(first) if last.is_none_or(|last| last < first) => value::decode(key, bytes),
-            Some(_) => Err(corrupt(key, "the exemplars before reach beyond it")),
+            Some(_) => Err(corrupt(key, "the number is not above that of the exemplar before")),
             None => Err(corrupt(key, "malformed key")),
         };
         match (decoded, first) {
@@ -156,7 +156,7 @@ impl Ring {
         }
     }
 
-    /// Lets the oldest go until all limits hold.
+    /// Evicts the oldest exemplars until all limits hold.
     fn make_room(&mut self) {
         while self.entries.len() > self.limits.exemplars_max || self.bytes > self.limits.bytes_max {
             let Some((number, _)) = self.entries.first_key_value() else { return };
@@ -170,15 +170,15 @@ impl Ring {
         }
     }
 
-    /// Removes what is the first of its series.
+    /// Removes the first exemplar of its series.
     fn remove(&mut self, number: u64) {
         let Some((labels, exemplar)) = self.entries.remove(&number) else { return };
         self.bytes -= exemplar_bytes(&exemplar);
         if let Some(own) = self.series.get_mut(&labels) {
             let first = own.numbers.pop_front();
-            debug_assert_eq!(first, Some(number), "the first of a series goes first");
+            debug_assert_eq!(first, Some(number), "evicts the first of a series");
             let from = own.by_time.partition_point(|(time_ms, _)| *time_ms < exemplar.timestamp_ms);
-            // The first of those of its time, since it was taken before them.
+            // The first of its time, since it was accepted before the others.
             own.by_time.remove(from);
             if own.numbers.is_empty() {
                 self.series.remove(&labels);
@@ -188,8 +188,8 @@ impl Ring {
         self.note_removed(number);
     }
 
-    /// Takes note that an exemplar has gone: its value may hold nothing more. What cannot be
-    /// read goes as well once it is older than all that is left.
+    /// Counts a removal in its value, which dies with its last exemplar. Damaged values die once
+    /// they are older than all exemplars left.
     fn note_removed(&mut self, number: u64) {
         if let Some((first, stored)) = self.values.range_mut(..=number).next_back() {
             let first = *first;
@@ -207,40 +207,40 @@ impl Ring {
         }
     }
 
-    /// Keys of values that hold nothing more.
+    /// Returns the keys of stored values whose exemplars are all evicted.
     pub(super) fn dead(&self) -> &[Vec<u8>] {
         &self.dead
     }
 
-    /// Forgets them: they are not stored any more.
+    /// Clears them once they are deleted from the store.
     pub(super) fn forget_dead(&mut self) {
         self.dead.clear();
     }
 
-    /// The number of the next exemplar.
+    /// Returns the number of the next exemplar.
     pub(super) fn next_number(&self) -> u64 {
         self.next_number
     }
 
-    /// Whether there is room for any.
+    /// Returns whether the ring may hold exemplars.
     pub(super) fn is_enabled(&self) -> bool {
         self.limits.exemplars_max > 0
     }
 
-    /// The exemplar of a series with the latest time, of those the last.
+    /// Returns the exemplar of a series with the latest time, the last of several.
     pub(super) fn newest(&self, labels: &Labels) -> Option<&Exemplar> {
         let (_, number) = self.series.get(labels)?.by_time.back()?;
         self.entries.get(number).map(|(_, exemplar)| exemplar)
     }
 
-    /// Whether a series has an exemplar of a time.
+    /// Returns whether a series has an exemplar with a time.
     pub(super) fn holds(&self, labels: &Labels, timestamp_ms: i64) -> bool {
         self.series.get(labels).is_some_and(|own| {
             own.by_time.binary_search_by_key(&timestamp_ms, |(time_ms, _)| *time_ms).is_ok()
         })
     }
 
-    /// The series that may have exemplars between two times, in any order.
+    /// Returns the series that may have exemplars in a range, in any order.
     pub(super) fn series_between(&self, times: TimeRange) -> Vec<Labels> {
         let overlaps = |own: &OfSeries| {
             own.by_time.front().is_some_and(|(time_ms, _)| *time_ms <= times.end_ms)
@@ -250,7 +250,7 @@ impl Ring {
         overlapping.map(|(labels, _)| labels.clone()).collect()
     }
 
-    /// The exemplars of a series between two times, by time.
+    /// Returns the exemplars of a series in a range, by time.
     pub(super) fn exemplars_between(&self, labels: &Labels, times: TimeRange) -> Vec<Exemplar> {
         let Some(own) = self.series.get(labels) else { return Vec::new() };
         let from = own.by_time.partition_point(|(time_ms, _)| *time_ms < times.start_ms);
@@ -262,7 +262,7 @@ impl Ring {
             .collect()
     }
 
-    /// What is wrong with stored values, the oldest first.
+    /// Returns the errors of damaged values, the oldest first.
     pub(super) fn damages(&self) -> impl Iterator<Item = &str> {
         self.damaged.values().map(String::as_str)
     }

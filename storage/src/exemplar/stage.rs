@@ -1,4 +1,4 @@
-//! What a commit takes: judged on the ring and on what the same commit has taken already.
+//! Exemplars accepted by a commit, judged by the ring and by earlier writes of the same commit.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -11,29 +11,29 @@ use crate::index::KnownLabels;
 use crate::outcome::{AppendOutcome, REJECTIONS_MAX};
 use crate::window::TimeBounds;
 
-/// Exemplars that have been taken and are not durable yet.
+/// Accepted exemplars that are not durable yet.
 #[derive(Default)]
 pub(crate) struct Stage {
     taken: Vec<Taken>,
-    /// What the writes so far have made of each series.
+    /// Series as the writes so far have changed them.
     series: HashMap<Labels, Staged, RandomState>,
     /// Counts the writes of the commit.
     write_count: usize,
 }
 
-/// The exemplars of a series as they will be.
+/// The exemplars of a series after the writes so far.
 struct Staged {
-    /// The newest, in the write named by its number.
+    /// The newest exemplar, those of the current write included.
     newest: Option<Exemplar>,
-    /// The newest before the latest write that brought one.
+    /// The newest exemplar before the current write.
     newest_before: Option<Exemplar>,
-    /// That write.
+    /// Index of the current write.
     write_index: usize,
-    /// Times that have been added.
+    /// Times of staged exemplars.
     times_ms: BTreeSet<i64>,
 }
 
-/// What becomes of an exemplar.
+/// Decision on an exemplar.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Verdict {
     Take,
@@ -42,7 +42,7 @@ enum Verdict {
 }
 
 impl Stage {
-    /// Whether there are none.
+    /// Returns whether no exemplar is staged.
     pub(crate) fn is_empty(&self) -> bool {
         self.taken.is_empty()
     }
@@ -51,7 +51,7 @@ impl Stage {
         &self.taken
     }
 
-    /// Empties the stage, and gives what has been taken.
+    /// Empties the stage and returns its exemplars.
     pub(super) fn take(&mut self) -> Vec<Taken> {
         self.clear();
         std::mem::take(&mut self.taken)
@@ -68,12 +68,11 @@ impl Stage {
         self.write_count = 0;
     }
 
-    /// Decides on the exemplars of a write, after its samples: they must be of series that the
-    /// head knows.
+    /// Decides on the exemplars of a write, after its samples: their series must be in the head.
     ///
-    /// What is out of order on the state before the write is refused by name; what another of
-    /// the same write has overtaken is passed over, as in Prometheus, which judges once when a
-    /// request is read and once when it is committed.
+    /// An exemplar that is out of order by the state before the write is refused and reported. One
+    /// overtaken within the same write is ignored. Prometheus does the same, as it judges once
+    /// while reading a request and once while committing it.
     /// Source: `AppendExemplar` and `commitExemplars` in `tsdb/head_append.go` of Prometheus.
     pub(crate) fn decide(
         &mut self,
@@ -141,8 +140,8 @@ impl Stage {
 }
 
 impl Staged {
-    /// Whether an exemplar is taken on the state that it meets. Of those that come out of order
-    /// one of a time that is held is taken for the same.
+    /// Returns whether an exemplar is accepted by the current state. An out-of-order one whose time
+    /// is held counts as a duplicate.
     fn takes(&self, ring: &Ring, labels: &Labels, e: &Exemplar, window_ms: Option<i64>) -> bool {
         let is_late = self.newest.as_ref().is_some_and(|n| e.timestamp_ms < n.timestamp_ms);
         let is_held =
@@ -158,8 +157,8 @@ impl Staged {
     }
 }
 
-/// Judges an exemplar by the newest of its series. `window_ms` is how far it may lie behind;
-/// `None` for any distance.
+/// Judges an exemplar by the newest of its series. `window_ms` is the maximum age relative to that;
+/// `None` for no limit.
 ///
 /// Source: `validateExemplar` in `tsdb/exemplar.go` of Prometheus.
 fn judge(newest: Option<&Exemplar>, exemplar: &Exemplar, window_ms: Option<i64>) -> Verdict {

@@ -1,4 +1,4 @@
-//! The ring against a naive twin, and replay of what is stored.
+//! The ring against a naive twin, and replay of stored values.
 
 use std::collections::BTreeMap;
 
@@ -17,14 +17,14 @@ fn taken(series: u8, timestamp_ms: i64, number: usize) -> Taken {
     (labels, Exemplar { labels: own, timestamp_ms, value: number as f64 })
 }
 
-/// Everything in a ring, by series.
+/// Returns everything in a ring, by series.
 fn contents(ring: &Ring) -> BTreeMap<Labels, Vec<Exemplar>> {
     let series = ring.series_between(TimeRange::ALL);
     let of = |labels: &Labels| ring.exemplars_between(labels, TimeRange::ALL);
     series.into_iter().map(|labels| (labels.clone(), of(&labels))).collect()
 }
 
-/// A ring and the values that it believes to be stored.
+/// A ring and the values that it expects in the store.
 struct Stored {
     ring: Ring,
     values: BTreeMap<Vec<u8>, Vec<u8>>,
@@ -58,7 +58,7 @@ impl Stored {
     }
 }
 
-/// The same rules without an index.
+/// A ring with the same rules and no index.
 #[derive(Default)]
 struct Twin(Vec<Taken>);
 
@@ -110,7 +110,7 @@ proptest! {
             prop_assert_eq!(stored.ring.stats().exemplars, twin.0.len());
         }
         stored.commit(Vec::new());
-        // A value is stored as long as one of its exemplars is there, and no longer.
+        // A value is stored while one of its exemplars is there, and no longer.
         prop_assert!(stored.values.len() <= LIMITS.exemplars_max);
         let replayed = stored.replayed(LIMITS);
         prop_assert_eq!(contents(&replayed.ring), twin.contents(), "as it was, after a restart");
@@ -129,7 +129,7 @@ fn bytes_bound_the_ring_and_what_is_stored() {
     }
     let few = stored.ring.stats().exemplars;
     assert!((2..20).contains(&few), "{few}");
-    // One series goes on for ever, another fills its part in each commit.
+    // One series grows in every commit, another fills its share in each.
     let limits = Limits { exemplars_max: 1000, per_series_max: 10, bytes_max: 100_000 };
     let mut stored = Stored::new(limits);
     for number in 0..400 {
@@ -155,11 +155,11 @@ fn lower_limits_hold_after_a_restart() {
     assert_eq!(replayed.ring.dead().len(), 5);
     let none = stored.replayed(Limits { exemplars_max: 0, ..LIMITS });
     assert_eq!(none.ring.stats().exemplars, 0);
-    assert_eq!(none.ring.dead().len(), 7, "what was stored goes when they are turned off");
+    assert_eq!(none.ring.dead().len(), 7, "turning exemplars off deletes stored values");
 }
 
 #[test]
-fn numbers_behind_a_damaged_value_are_not_given_again() {
+fn numbers_after_a_damaged_value_are_not_reused() {
     for is_last in [false, true] {
         let mut stored = Stored::new(LIMITS);
         let many = (0..5).map(|at| taken(0, at, at as usize)).take(3).collect();
@@ -177,7 +177,7 @@ fn numbers_behind_a_damaged_value_are_not_given_again() {
         assert_eq!(named.len(), 1);
         assert!(named[0].contains(&keys::printable(&key)), "{named:?}");
         assert!(replayed.ring.next_number() >= stored.ring.next_number());
-        // It goes as the older ones would.
+        // It is evicted as the older ones are.
         for number in 0..20 {
             replayed.commit(vec![taken(number % 5, i64::from(number), 0)]);
         }

@@ -1,4 +1,4 @@
-//! The exemplars of one commit as bytes.
+//! Stored form of the exemplars of one commit.
 //!
 //! ```text
 //! crc32c:4 LE of key and rest │ version:1 = 1
@@ -6,9 +6,8 @@
 //! exemplars │ ( series │ zigzag(time − time before) │ value:8 LE │ length │ packed labels ) × exemplars
 //! ```
 //!
-//! Whatever has no width is a LEB128 varint. Series are counted from 0 in the value; the first
-//! time before is 0. Exemplars stand in the order in which they were taken, and are numbered
-//! from that in the key on.
+//! Everything without a width is a LEB128 varint. Series are counted from 0 in the value; the first
+//! time before is 0. Exemplars are in the order of acceptance, numbered from the number in the key.
 
 use std::collections::HashMap;
 
@@ -24,7 +23,7 @@ use crate::varint::{
 
 const VERSION: u8 = 1;
 
-/// The value of a key.
+/// Encodes the value of a key.
 pub(super) fn encode(key: &[u8], taken: &[Taken]) -> Vec<u8> {
     let mut indexes: HashMap<&Labels, u64, RandomState> = HashMap::default();
     let mut series = Vec::new();
@@ -55,10 +54,9 @@ fn push_labels(out: &mut Vec<u8>, labels: &Labels) {
     out.extend_from_slice(labels.as_bytes());
 }
 
-/// What the value of a key holds.
+/// Decodes the value of a key.
 ///
-/// Errors: what is wrong with the bytes; whatever they are, no more memory is taken than a few
-/// times their length.
+/// Errors: damaged bytes. Memory is bounded by a few times their length, whatever they are.
 pub(super) fn decode(key: &[u8], bytes: &[u8]) -> Result<Vec<Taken>, StoreError> {
     let body = value::decode(key, bytes)?;
     decode_body(body).map_err(|detail| value::corrupt(key, detail))

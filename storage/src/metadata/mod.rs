@@ -1,10 +1,9 @@
-//! What metrics are: one value for each, written with the log record of the commit that says
-//! something new of it.
+//! Metadata of metrics: one value per metric, written with the log record of the commit that
+//! changes it.
 //!
-//! A metric has several entries where senders say different things of it. All is bounded; what
-//! has not been heard of for the longest goes first. To hear the same again writes nothing. A
-//! start reads all values; one that is damaged is named in the log and in every answer until
-//! its metric is heard of again.
+//! A metric has several entries if senders disagree. All is bounded; metrics not seen for the
+//! longest time are evicted first. Known metadata is not written again. A start reads all values. A
+//! damaged one is logged and reported in every answer until its metric is sent again.
 
 mod stage;
 mod table;
@@ -26,16 +25,16 @@ pub(crate) use stage::Stage;
 pub(crate) use table::TableStats;
 use table::{Limits, Table};
 
-/// The most metrics of which something is known.
+/// Maximum number of metrics with metadata.
 pub const METRICS_MAX: usize = 100_000;
-/// The most entries of a metric.
+/// Maximum number of entries of a metric.
 pub const ENTRIES_PER_METRIC_MAX: usize = 10;
-/// The most bytes of names, texts and what holds them.
+/// Maximum bytes of names, texts and the structures that hold them.
 pub const METADATA_BYTES_MAX: usize = 64 << 20;
-/// The most bytes of the texts of one entry; a longer one is dropped.
+/// Maximum bytes of the texts of one entry; a longer one is dropped.
 pub const ENTRY_TEXT_BYTES_MAX: usize = 16 << 10;
 
-/// What is known of metrics.
+/// Metadata of all metrics.
 pub(crate) struct Metadata(Mutex<Table>);
 
 /// Checks a key and its value.
@@ -45,7 +44,7 @@ pub(crate) fn check_entry(key: &[u8], bytes: &[u8]) -> Result<(), StoreError> {
 }
 
 impl Metadata {
-    /// Nothing.
+    /// Returns an empty table.
     pub(crate) fn new() -> Metadata {
         Metadata(Mutex::new(Table::new(Limits {
             metrics_max: METRICS_MAX,
@@ -53,7 +52,7 @@ impl Metadata {
         })))
     }
 
-    /// Reads what is stored.
+    /// Reads the stored metadata.
     pub(crate) async fn open(lsm: &Lsm) -> Result<Metadata, StoreError> {
         let metadata = Metadata::new();
         let mut scan = lsm.scan_prefix(keys::METADATA_PREFIX).await?;
@@ -64,36 +63,36 @@ impl Metadata {
         Ok(metadata)
     }
 
-    /// Takes in what another process has stored of a metric, or that it has let go of it.
+    /// Applies an update or a removal that another process has stored.
     pub(crate) fn follow(&self, key: &[u8], bytes: Option<&Bytes>) {
         let mut table = self.lock();
         match bytes {
             Some(bytes) => table.replay(key, bytes),
             None => table.forget(key),
         }
-        // Whoever writes takes them from the store.
+        // The writer deletes them from the store.
         table.forget_dead();
     }
 
-    /// Reads all that another process has stored, in place of what is here.
-    pub(crate) async fn read_anew(&self, lsm: &Lsm) -> Result<(), StoreError> {
+    /// Replaces all metadata by that which another process has stored.
+    pub(crate) async fn reload(&self, lsm: &Lsm) -> Result<(), StoreError> {
         let read = Metadata::open(lsm).await?;
         std::mem::swap(&mut *self.lock(), &mut *read.lock());
         Ok(())
     }
 
-    /// What is known of one metric, or of the first so many in the order of their names.
+    /// Returns the metadata of one metric, or of the first `limit` metrics by name.
     pub(crate) fn list(&self, metric: Option<&str>, limit: usize) -> Answer<KnownMetric> {
         let table = self.lock();
         Answer { found: table.list(metric, limit), warnings: bounded(table.damages()) }
     }
 
-    /// What there is.
+    /// Returns the counters of the table.
     pub(crate) fn stats(&self) -> TableStats {
         self.lock().stats()
     }
 
-    /// Adds to a write what is new, and takes away what has had to go.
+    /// Adds changed metrics to a write, and deletes evicted ones.
     pub(crate) fn put(&self, stage: &Stage, set: &mut WriteSet) {
         let table = self.lock();
         for key in table.dead() {
@@ -102,12 +101,12 @@ impl Metadata {
         for (number, (metric, entries)) in stage.changed().enumerate() {
             let key = keys::metadata(metric);
             let bytes = value::encode(&key, table.next_number() + number as u64, entries);
-            // After the deletions: what had to go may have come back.
+            // After the deletions: an evicted metric may have come back.
             set.put(key, bytes);
         }
     }
 
-    /// Takes in what is durable now.
+    /// Applies the changes that are durable now.
     pub(crate) fn apply(&self, stage: &mut Stage) {
         let mut table = self.lock();
         table.forget_dead();

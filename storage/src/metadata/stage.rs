@@ -1,4 +1,4 @@
-//! What a commit says of metrics that is new.
+//! Metadata changed by a commit.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,12 +10,12 @@ use super::{ENTRY_TEXT_BYTES_MAX, Metadata};
 use crate::keys;
 use crate::outcome::AppendOutcome;
 
-/// The metrics that a commit changes, and what will be known of them.
+/// The metrics that a commit changes, and their new entries.
 #[derive(Default)]
 pub(crate) struct Stage(BTreeMap<Arc<str>, Vec<MetricMetadata>>);
 
 impl Stage {
-    /// Whether nothing is new.
+    /// Returns whether nothing has changed.
     pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -29,12 +29,12 @@ impl Stage {
         self.0.iter().map(|(metric, entries)| (metric, &entries[..]))
     }
 
-    /// Empties the stage.
+    /// Empties the stage and returns its entries.
     pub(super) fn take(&mut self) -> BTreeMap<Arc<str>, Vec<MetricMetadata>> {
         std::mem::take(&mut self.0)
     }
 
-    /// Decides on what a write says of metrics.
+    /// Decides on the metadata of a write.
     pub(crate) fn decide(
         &mut self,
         metadata: &Metadata,

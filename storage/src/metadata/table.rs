@@ -1,4 +1,4 @@
-//! What is known of metrics, in memory.
+//! Metadata in memory.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,50 +9,50 @@ use super::{ENTRIES_PER_METRIC_MAX, value};
 use crate::keys;
 use crate::value::corrupt;
 
-/// Bytes that a metric or an entry counts beside its texts.
+/// Bytes that a metric or an entry counts in addition to its texts.
 const ITEM_BYTES: usize = 128;
-/// Where a limit is passed, this part of the metrics goes at once.
+/// Share of the metrics that is evicted at once when a limit is exceeded: one in this number.
 const EVICTED_PART: usize = 16;
 
-/// How much there may be.
+/// Limits of the table.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Limits {
-    /// Metrics.
+    /// Maximum number of metrics.
     pub(super) metrics_max: usize,
-    /// Bytes of names, texts and what holds them.
+    /// Maximum bytes of names, texts and the structures that hold them.
     pub(super) bytes_max: usize,
 }
 
-/// What there is.
+/// Counters of the table.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct TableStats {
-    /// Metrics of which something is known.
+    /// Metrics with metadata.
     pub(crate) metrics: usize,
-    /// Bytes that they take.
+    /// Bytes in memory.
     pub(crate) bytes: usize,
-    /// Metrics that had to go since the start.
+    /// Metrics evicted since the start.
     pub(crate) evicted: u64,
     /// Stored values that cannot be read.
     pub(crate) damaged: usize,
 }
 
-/// What is known of metrics.
+/// Table of metadata by metric.
 pub(super) struct Table {
     limits: Limits,
     metrics: BTreeMap<Arc<str>, Known>,
-    /// Higher than any number of a metric.
+    /// Higher than the number of any metric.
     next_number: u64,
     bytes: usize,
     evicted: u64,
-    /// Keys of metrics that had to go and are still stored.
+    /// Keys of evicted metrics that are still stored.
     dead: Vec<Vec<u8>>,
-    /// Keys of values that cannot be read, and why.
+    /// Keys of unreadable values, and the reasons.
     damaged: BTreeMap<Vec<u8>, String>,
 }
 
 struct Known {
     entries: Arc<[MetricMetadata]>,
-    /// When it was last heard of, in the order of all.
+    /// Order in which the metrics were last seen.
     heard: u64,
 }
 
@@ -69,7 +69,7 @@ impl Table {
         }
     }
 
-    /// Takes in what a value says. The limits hold again after each.
+    /// Applies a stored value, and enforces the limits.
     pub(super) fn replay(&mut self, key: &[u8], bytes: &[u8]) {
         let metric = keys::parse_metadata(key).ok_or_else(|| corrupt(key, "malformed key"));
         let decoded = metric.and_then(|metric| Ok((metric, value::decode(key, bytes)?)));
@@ -87,7 +87,7 @@ impl Table {
         }
     }
 
-    /// Lets go of what is not stored any more.
+    /// Removes a metric that is not stored any more.
     pub(super) fn forget(&mut self, key: &[u8]) {
         self.damaged.remove(key);
         if let Some(metric) = keys::parse_metadata(key) {
@@ -95,12 +95,12 @@ impl Table {
         }
     }
 
-    /// Forgets what has been counted while values were read.
+    /// Resets the counters after the values have been read.
     pub(super) fn end_replay(&mut self) {
         self.evicted = 0;
     }
 
-    /// Takes in what is stored now.
+    /// Applies changes that are stored now.
     pub(super) fn apply(&mut self, changed: BTreeMap<Arc<str>, Vec<MetricMetadata>>) {
         for (metric, entries) in changed {
             self.damaged.remove(&keys::metadata(&metric));
@@ -123,8 +123,7 @@ impl Table {
         }
     }
 
-    /// Lets those go that have not been heard of for the longest, some at once, so that this is
-    /// seldom done.
+    /// Evicts metrics not seen for the longest time, several at once, so that it runs seldom.
     fn make_room(&mut self) {
         while self.metrics.len() > self.limits.metrics_max || self.bytes > self.limits.bytes_max {
             let mut by_age: Vec<(u64, Arc<str>)> =
@@ -139,12 +138,12 @@ impl Table {
         }
     }
 
-    /// The entries of a metric, if something is known of it.
+    /// Returns the entries of a metric, if there are any.
     pub(super) fn entries(&self, metric: &str) -> Option<&[MetricMetadata]> {
         self.metrics.get(metric).map(|known| &known.entries[..])
     }
 
-    /// Notes that a metric has been heard of, with nothing new.
+    /// Notes that a metric was seen with known metadata.
     pub(super) fn hear(&mut self, metric: &str) {
         if let Some(known) = self.metrics.get_mut(metric) {
             known.heard = self.next_number;
@@ -165,22 +164,22 @@ impl Table {
         }
     }
 
-    /// Keys of metrics that had to go.
+    /// Returns the keys of evicted metrics that are still stored.
     pub(super) fn dead(&self) -> &[Vec<u8>] {
         &self.dead
     }
 
-    /// Forgets them: they are not stored any more.
+    /// Clears them once they are deleted from the store.
     pub(super) fn forget_dead(&mut self) {
         self.dead.clear();
     }
 
-    /// The number of the next metric that is written.
+    /// Returns the number of the next metric that is written.
     pub(super) fn next_number(&self) -> u64 {
         self.next_number
     }
 
-    /// What is wrong with stored values.
+    /// Returns the errors of damaged values.
     pub(super) fn damages(&self) -> impl Iterator<Item = &str> {
         self.damaged.values().map(String::as_str)
     }
@@ -195,7 +194,7 @@ impl Table {
     }
 }
 
-/// Adds an entry that is not among others; the oldest goes where there are too many.
+/// Appends a new entry to those of a metric, and drops the oldest beyond the maximum.
 pub(super) fn with_entry(known: &[MetricMetadata], entry: MetricMetadata) -> Vec<MetricMetadata> {
     let excess = (known.len() + 1).saturating_sub(ENTRIES_PER_METRIC_MAX);
     known[excess..].iter().cloned().chain([entry]).collect()

@@ -24,7 +24,7 @@ fn names(table: &Table) -> Vec<String> {
 }
 
 #[test]
-fn what_has_not_been_heard_of_for_the_longest_goes_first() {
+fn metrics_not_seen_for_the_longest_are_evicted_first() {
     let mut table = Table::new(Limits { metrics_max: 4, bytes_max: usize::MAX });
     let metrics: Vec<String> = ["d", "c", "b", "a"].map(str::to_owned).to_vec();
     for metric in &metrics {
@@ -35,7 +35,7 @@ fn what_has_not_been_heard_of_for_the_longest_goes_first() {
     assert_eq!(names(&table), ["a", "b", "d", "e"]);
     assert_eq!(table.dead(), [keys::metadata("c")]);
     assert_eq!((table.stats().metrics, table.stats().evicted), (4, 1));
-    // Something new of a metric that is known takes no room.
+    // A new entry of a known metric needs no room.
     apply(&mut table, &["a".to_owned()], "other");
     assert_eq!(names(&table), ["a", "b", "d", "e"]);
 }
@@ -55,7 +55,7 @@ fn bytes_are_bounded() {
 }
 
 #[test]
-fn a_metric_has_so_many_entries_and_the_oldest_goes() {
+fn entries_of_a_metric_are_bounded_and_the_oldest_is_evicted() {
     let mut entries = Vec::new();
     for number in 0..ENTRIES_PER_METRIC_MAX + 2 {
         entries = with_entry(&entries, entry(&number.to_string()));
@@ -67,7 +67,7 @@ fn a_metric_has_so_many_entries_and_the_oldest_goes() {
 #[test]
 fn the_order_is_kept_over_a_restart() {
     let mut table = Table::new(Limits { metrics_max: 2, bytes_max: usize::MAX });
-    // By key the first is the last that was written.
+    // The first by key is the last that was written.
     for (metric, number) in [("a", 7), ("b", 6)] {
         let key = keys::metadata(metric);
         table.replay(&key, &value::encode(&key, number, &[entry("")]));

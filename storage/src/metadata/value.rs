@@ -1,13 +1,12 @@
-//! What is known of a metric as bytes.
+//! Stored form of the metadata of a metric.
 //!
 //! ```text
 //! crc32c:4 LE of key and rest │ version:1 = 1 │ number
 //! entries │ ( type:1 │ length │ help │ length │ unit ) × entries
 //! ```
 //!
-//! Whatever has no width is a LEB128 varint. Numbers tell in which order metrics were written.
-//! Types: 0 unknown, 1 counter, 2 gauge, 3 histogram, 4 gauge histogram, 5 summary, 6 info,
-//! 7 state set.
+//! Everything without a width is a LEB128 varint. Numbers order metrics by time of writing. Types:
+//! 0 unknown, 1 counter, 2 gauge, 3 histogram, 4 gauge histogram, 5 summary, 6 info, 7 state set.
 
 use model::{MetricKind, MetricMetadata};
 
@@ -17,7 +16,7 @@ use crate::varint::{push_varint, take_count, take_varint};
 
 const VERSION: u8 = 1;
 
-/// The types, in the order of the bytes that stand for them.
+/// Types in the order of their bytes.
 const KINDS: [MetricKind; 8] = [
     MetricKind::Unknown,
     MetricKind::Counter,
@@ -29,7 +28,7 @@ const KINDS: [MetricKind; 8] = [
     MetricKind::StateSet,
 ];
 
-/// The value of a key.
+/// Encodes the value of a key.
 pub(super) fn encode(key: &[u8], number: u64, entries: &[MetricMetadata]) -> Vec<u8> {
     let mut body = vec![VERSION];
     push_varint(&mut body, number);
@@ -45,9 +44,9 @@ pub(super) fn encode(key: &[u8], number: u64, entries: &[MetricMetadata]) -> Vec
     value::encode(key, &body)
 }
 
-/// Number and entries in the value of a key.
+/// Decodes number and entries from the value of a key.
 ///
-/// Errors: what is wrong with the bytes.
+/// Errors: damaged bytes.
 pub(super) fn decode(key: &[u8], bytes: &[u8]) -> Result<(u64, Vec<MetricMetadata>), StoreError> {
     let body = value::decode(key, bytes)?;
     decode_body(body).map_err(|detail| value::corrupt(key, detail))
