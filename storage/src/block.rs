@@ -79,17 +79,17 @@ impl BlockBuilder {
         self.times = Some(self.times.map_or(times, |all| all.join(times)));
     }
 
-    /// The first id, if there is a series.
+    /// Returns the first id, if there is a series.
     pub(crate) fn first_id(&self) -> Option<u32> {
         self.series.first().map(|(id, _)| *id)
     }
 
-    /// Whether the block should take no further series.
+    /// Returns whether the block is full.
     pub(crate) fn is_full(&self) -> bool {
         self.series.len() >= self.series_max || self.frames.len() >= BLOCK_BYTES
     }
 
-    /// The value, and its entry in the directory. There must be a series.
+    /// Returns the value and its directory entry. There must be a series.
     pub(crate) fn finish(self, key: &[u8]) -> (Vec<u8>, BlockEntry) {
         let mut header = vec![VERSION];
         push_varint(&mut header, self.series.len() as u64);
@@ -115,7 +115,7 @@ impl BlockBuilder {
     }
 }
 
-/// The series of a block: id, and where its frames stand.
+/// Decodes the series of a block: id, and range of its frames.
 pub(crate) fn decode_block(
     key: &[u8],
     bytes: &[u8],
@@ -158,7 +158,7 @@ fn decode_header(
         start += len;
     }
     if start != end {
-        return Err(format!("{} bytes of no series", end - start));
+        return Err(format!("{} bytes follow the last series", end - start));
     }
     Ok(series)
 }
@@ -176,7 +176,7 @@ fn take_id(rest: &mut &[u8], before: i64) -> Result<u32, String> {
         .ok_or_else(|| "series id out of range".to_owned())
 }
 
-/// The value of a run directory.
+/// Encodes a run directory.
 pub(crate) fn encode_directory(key: &[u8], entries: &[BlockEntry]) -> Vec<u8> {
     let mut body = Vec::with_capacity(entries.len() * 20);
     push_varint(&mut body, entries.len() as u64);
@@ -192,7 +192,7 @@ pub(crate) fn encode_directory(key: &[u8], entries: &[BlockEntry]) -> Vec<u8> {
     value::encode(key, &body)
 }
 
-/// The blocks that a run directory lists.
+/// Decodes the blocks that a run directory lists.
 pub(crate) fn decode_directory(key: &[u8], bytes: &[u8]) -> Result<Vec<BlockEntry>, StoreError> {
     let mut rest = value::decode(key, bytes)?;
     let mut read = || {
@@ -214,7 +214,7 @@ pub(crate) fn decode_directory(key: &[u8], bytes: &[u8]) -> Result<Vec<BlockEntr
     read().map_err(|detail| value::corrupt(key, detail))
 }
 
-/// The value of a page of the forward index.
+/// Encodes a page of the forward index.
 pub(crate) fn encode_page<'a>(
     key: &[u8],
     series: impl ExactSizeIterator<Item = &'a Labels>,
@@ -228,7 +228,7 @@ pub(crate) fn encode_page<'a>(
     value::encode(key, &body)
 }
 
-/// The labels in a page of the forward index.
+/// Decodes the labels of a page of the forward index.
 pub(crate) fn decode_page(key: &[u8], bytes: &[u8]) -> Result<Vec<Labels>, StoreError> {
     let mut rest = value::decode(key, bytes)?;
     let mut read = || {

@@ -1,15 +1,15 @@
-//! Which times have changed since when: what lets an answer be used again.
+//! Changed times by write, which decide what the result cache may keep.
 //!
-//! Every write gets a number once it can be seen, and before it is acknowledged. Whoever reads
-//! takes the number of the last write first: what is written later has a greater one, whether the
-//! reader has seen it or not.
+//! Every write gets a number once it is visible, and before it is acknowledged. A reader takes the
+//! number of the last write first. Later writes have greater numbers, whether the reader has seen
+//! them or not.
 //!
-//! Kept are the earliest times that were written, as a staircase: of two writes the later one
-//! alone, if it reaches back further. What expires reaches back to the beginning of all times, and
-//! is told by the latest time that it reaches up to, as another staircase.
+//! The earliest written times are kept as a staircase: a later write replaces earlier ones unless
+//! they reach back further. Expiry changes all times before a limit, so another staircase keeps
+//! these limits.
 //!
 //! ```text
-//! time │        × 7        asked for what has changed since 5: the time of 6
+//! time │        × 7        changes since write 5: from the time of 6 on
 //!      │      × 6
 //!      │ × 3
 //!      └───────────── write
@@ -18,31 +18,30 @@
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Steps of the staircase; where there are more, those that lie close together become one.
+/// Maximum number of stairs; beyond it, close ones are joined.
 const STAIRS_MAX: usize = 4096;
-/// Times that are so near to each other, in ms, lie close together.
+/// Distance in ms within which stairs are close.
 const NEAR_MS: u64 = 250;
-/// So do those that are nearer to each other than this share of what they lie back: of older
-/// writes less need be known. At most some 2,300 stairs are left then.
+/// Share of their age within which older stairs are close, too: at most some 2,300 are left then.
 const NEAR_SHARE: u64 = 32;
 
-/// What has been written and deleted since the store was opened.
+/// Changed times since the store was opened.
 #[derive(Debug)]
 pub(crate) struct Changes {
     stairs: Mutex<Stairs>,
     /// Samples before this time have been deleted.
     kept_from_ms: AtomicI64,
-    /// The same of those that were deleted because the files took too much.
+    /// Samples before this time have been deleted by the size limit.
     kept_by_size_ms: AtomicI64,
 }
 
 #[derive(Debug, Default)]
 struct Stairs {
-    /// The number of the last write.
+    /// Number of the last write.
     version: u64,
-    /// The last write that reaches back to a time, and that time. Both ascend.
+    /// Last write that reaches back to a time, and that time. Both ascend.
     earliest: Vec<(u64, i64)>,
-    /// The last change that reaches up to a time from the beginning, and that time, which descends.
+    /// Last expiry up to a time, and that time, which descends.
     expired: Vec<(u64, i64)>,
 }
 
@@ -54,12 +53,12 @@ impl Default for Changes {
 }
 
 impl Changes {
-    /// The number of the last write.
+    /// Returns the number of the last write.
     pub(crate) fn version(&self) -> u64 {
         self.lock().version
     }
 
-    /// Notes a write that can be seen now: nothing before a time has changed by it.
+    /// Notes a visible write that changes nothing before a time.
     pub(crate) fn note(&self, earliest_ms: i64) {
         let mut stairs = self.lock();
         stairs.version += 1;
@@ -73,7 +72,7 @@ impl Changes {
         }
     }
 
-    /// Notes that something before a time is not there any more: nothing from it on has changed.
+    /// Notes an expiry that changes nothing from a time on.
     pub(crate) fn note_expired_before(&self, time_ms: i64) {
         let mut stairs = self.lock();
         stairs.version += 1;
@@ -85,13 +84,13 @@ impl Changes {
         if stairs.expired.len() > STAIRS_MAX
             && let [(_, latest_ms), (version, _), ..] = stairs.expired[..]
         {
-            // What is forgotten is when the first of them was.
+            // The first stair takes over the change number of the second.
             stairs.expired.remove(0);
             stairs.expired[0] = (version, latest_ms);
         }
     }
 
-    /// Something before this time may have gone since a write, nothing from it on.
+    /// Returns the time before which samples may have expired since a write.
     pub(crate) fn expired_since(&self, version: u64) -> i64 {
         let stairs = self.lock();
         let at = stairs.expired.partition_point(|(change, _)| *change <= version);
@@ -103,20 +102,19 @@ impl Changes {
         self.kept_from_ms.fetch_max(time_ms, Ordering::AcqRel);
     }
 
-    /// Notes the same because the files take too much. It holds until the store is opened again.
+    /// Notes a deletion by the size limit, which holds until the store is opened again.
     pub(crate) fn note_deleted_by_size_before(&self, time_ms: i64) {
         self.kept_by_size_ms.fetch_max(time_ms, Ordering::AcqRel);
         self.note_deleted_before(time_ms);
     }
 
-    /// The first time that may be written to where the retention by time keeps what is from a time
-    /// on.
+    /// Returns the first writable time, given that of the retention by time.
     pub(crate) fn first_writable_ms(&self, time_ms: i64) -> i64 {
         time_ms.max(self.kept_by_size_ms.load(Ordering::Acquire))
     }
 
-    /// Lets times be written and read again that the retention by time keeps, which is what is from a
-    /// time on. Nothing of them may be left from before.
+    /// Lets deleted times be written and read again from `time_ms` on, the limit of the retention
+    /// by time. No old samples of them may be left.
     pub(crate) fn release_deleted(&self, time_ms: i64) {
         let time_ms = self.first_writable_ms(time_ms);
         let before_ms = self.kept_from_ms.fetch_min(time_ms, Ordering::AcqRel);
@@ -125,12 +123,12 @@ impl Changes {
         }
     }
 
-    /// Everything before this time has been deleted.
+    /// Returns the time before which everything has been deleted.
     pub(crate) fn kept_from_ms(&self) -> i64 {
         self.kept_from_ms.load(Ordering::Acquire)
     }
 
-    /// Nothing before this time has been written since a write.
+    /// Returns the time before which nothing has been written since a write.
     pub(crate) fn earliest_since(&self, version: u64) -> i64 {
         let stairs = self.lock();
         let at = stairs.earliest.partition_point(|(write, _)| *write <= version);
@@ -143,8 +141,7 @@ impl Changes {
 }
 
 impl Stairs {
-    /// Makes one stair of those that lie close together: the earliest time of all, up to the last
-    /// write.
+    /// Joins close stairs: the earliest time of all, up to the last write.
     fn flatten(&mut self) {
         let Some((_, newest_ms)) = self.earliest.last().copied() else { return };
         let stairs = std::mem::take(&mut self.earliest);
@@ -229,7 +226,7 @@ mod tests {
     #[test]
     fn what_is_forgotten_of_many_writes_is_taken_for_changed() {
         let count = 20 * STAIRS_MAX as i64;
-        // A write a second, or a hundred.
+        // One write each second, and one hundred.
         for distance_ms in [1_000, 10] {
             let changes = Changes::default();
             (0..count).for_each(|number| changes.note(number * distance_ms));

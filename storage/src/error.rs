@@ -1,39 +1,39 @@
-//! Why the store cannot do what it was asked.
+//! Errors of the store.
 
 use std::time::Duration;
 
 use model::{BudgetError, SourceError};
 
-/// Why the store cannot do what it was asked, by what the caller can do about it.
+/// Errors of the store, divided by what the caller can do.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum StoreError {
-    /// Mend the URL.
+    /// Fix the URL.
     #[error("storage URL {url:?} cannot be used: {detail}")]
     InvalidUrl {
         /// The URL as given.
         url: String,
-        /// What is wrong with it.
+        /// The problem with it.
         detail: String,
     },
-    /// Mend the setting.
+    /// Fix the setting.
     #[error("{setting} cannot be used: {detail}")]
     InvalidSetting {
-        /// What was set.
+        /// Name of the setting.
         setting: String,
-        /// What is wrong with it.
+        /// The problem with it.
         detail: String,
     },
-    /// Mend the settings of the object store, or the object store itself.
+    /// Fix the settings of the object store, or the object store itself.
     #[error("the object store {store} {problem}: {advice}")]
     Remote {
         /// Its URL, without credentials, and its server.
         store: String,
-        /// What is wrong with it.
+        /// The problem with it.
         problem: String,
-        /// What can be done.
+        /// Advice for the operator.
         advice: String,
     },
-    /// Use another version: the store has been written in a format of a later one.
+    /// Use another version: the store has a later format.
     #[error(
         "the store has format {found}, and this version reads formats up to {supported}: open it \
          with the version that wrote it, or a later one"
@@ -41,10 +41,10 @@ pub enum StoreError {
     NewerFormat {
         /// The format of the store.
         found: u32,
-        /// The newest that is understood.
+        /// Newest supported format.
         supported: u32,
     },
-    /// Have another process create it first, or mend the URL: there is no store to be read.
+    /// Create the store with another process first, or fix the URL: there is no store.
     #[error("there is no store here: {0}")]
     NoStore(String),
     /// Ask the process that writes to the store.
@@ -53,7 +53,7 @@ pub enum StoreError {
     /// Retry later: more samples wait for the log than the limit allows.
     #[error("{waiting} samples are waiting to be written, the limit is {limit}")]
     Overloaded {
-        /// Samples that wait, this write included.
+        /// Waiting samples, this write included.
         waiting: usize,
         /// The limit.
         limit: usize,
@@ -66,8 +66,7 @@ pub enum StoreError {
         /// The limit.
         limit: usize,
     },
-    /// Retry later: the object store takes no writes. What is sent again and has been stored all
-    /// the same is ignored.
+    /// Retry later: the object store takes no writes. Samples that were stored are then ignored.
     #[error(
         "the object store has not taken a write within {}{}; {}",
         seconds(*.waited),
@@ -76,31 +75,30 @@ pub enum StoreError {
         else { "nothing of this one is stored" }
     )]
     Stalled {
-        /// How long it has been waited for.
+        /// Time waited.
         waited: Duration,
         /// Whether the write is under way, and can still be stored.
         may_be_stored: bool,
-        /// What the object store has said, if it has.
+        /// Answer of the object store, if there was one.
         reason: Option<String>,
     },
-    /// Ask for less: a limit has been reached, which the text names.
+    /// Ask for less: the text names the exceeded limit.
     #[error("{0}")]
     LimitExceeded(String),
-    /// Clean up first: so many deletes wait for it that a limit has been reached, which the text
-    /// names.
+    /// Clean up first: too many deletes wait for it; the text names the limit.
     #[error("{0}")]
     Uncleaned(String),
     /// Retry: the object store does not answer.
     #[error("storage is unavailable: {0}")]
     Unavailable(String),
-    /// Ask for less: a query has read as much of the store as it may.
+    /// Ask for less: a query has reached its read limit.
     #[error(transparent)]
     Budget(#[from] BudgetError),
     /// Give up: another process has opened the same store and writes to it now.
     #[error("another process has taken over this store; this one may no longer write to it")]
     Fenced,
-    /// Look: another process has opened the same store in the meantime; or the newest of its lists
-    /// of files is missing, behind which its files look like that.
+    /// Investigate: another process has opened the same store, or the newest manifest is missing,
+    /// which looks the same.
     #[error(
         "another process has taken over this store while it was opened; if there is none, the newest \
          object below manifest/ is missing"
@@ -112,10 +110,10 @@ pub enum StoreError {
          the store beside it"
     )]
     InUse(String),
-    /// Give up: the store is not the one any more that this process has opened.
+    /// Give up: the store is not the one that this process has opened.
     #[error("this process has lost its store and may no longer write to it: {0}")]
     Lost(String),
-    /// Restore the manifest, or begin a new store: files of a store are there without it.
+    /// Restore the manifest, or start a new store: there are objects of a store without it.
     #[error(
         "there is no manifest in manifest/, but there are files of a store: {0}; restore \
          manifest/ from a backup, or start a new store with --storage.discard-leftovers, which \
@@ -128,9 +126,9 @@ pub enum StoreError {
     /// Restore: bytes are damaged.
     #[error("damaged data at {location}: {detail}")]
     Corrupt {
-        /// The key.
+        /// The damaged key or object.
         location: String,
-        /// What was expected and what was found.
+        /// Expected and found content.
         detail: String,
     },
 }

@@ -1,19 +1,19 @@
-//! A reader: follows the store that another process writes to, and keeps a head of its own.
+//! Reader: follows the store that another process writes to, with a head of its own.
 //!
 //! ```text
-//! step     what has been committed since, as rows, and a view of all of it
-//! hide     days that it has no more; who reads them already may end first
-//! show     the view, with what is known of its partitions, under one lock
-//! apply    records of the log and deletes between them to the head, in the order of both
-//! drop     what the view has sealed leaves the head
+//! step     read the commits since the last step as rows, and a view that includes them
+//! hide     hide deleted days; running selections of them may end first
+//! show     publish the view and its partitions under one lock
+//! apply    apply log records and the deletes between them to the head, in the order of both
+//! drop     drop the windows that the view has sealed from the head
 //! ```
 //!
-//! So what is sealed is shown before the head lets go of it, as with the writer, and a selection,
-//! which copies from the head first, finds it in one of them or both. Applying is blind, as in a
-//! replay: a reader's head is what a restart of the writer would end with.
+//! Sealed samples are shown before the head drops them, as in the writer. A selection copies from
+//! the head first, so it finds them in at least one of both. Records are applied without checks, as
+//! in a replay: a reader's head is that of a restarted writer.
 //!
-//! Where a step fails in the middle, or the rows are not all that has changed, everything but the
-//! head is read anew, and the log from the last record on that has been applied.
+//! After a failed step, or if rows are missing, everything but the head is reloaded, and the log is
+//! read from the last applied record on.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -33,60 +33,60 @@ use crate::meta::{self, Meta};
 use crate::seal;
 use crate::window::{PARTITION_WINDOWS, partition_end_ms};
 
-/// How often it is looked whether selections have ended that read days which are to go.
+/// Interval of checking whether selections of deleted days have ended.
 const READS_ENDED_INTERVAL: Duration = Duration::from_millis(20);
-/// A reader keeps up if it is at most so many times its lag behind, or so long.
+/// A reader keeps up if it is at most this multiple of its lag behind, or the minimum below.
 const LAGS_BEHIND_MAX: u32 = 3;
 const BEHIND_MIN: Duration = Duration::from_secs(10);
 
-/// How far a reader is behind the store, and what it has done.
+/// Distance of a reader from the store, and counters of its steps.
 pub(crate) struct Progress {
     lag: Duration,
     state: Mutex<FollowState>,
     steps: AtomicU64,
     gaps: AtomicU64,
     failures: AtomicU64,
-    /// Told when another attempt is wanted at once.
+    /// Notified when another attempt is wanted at once.
     wanted: Notify,
-    /// Told after each attempt.
+    /// Notified after each attempt.
     tried: Notify,
 }
 
 struct FollowState {
-    /// When the last attempt began that found nothing more.
+    /// Start of the last attempt that found nothing more.
     complete_at: Instant,
-    /// Why the last attempt failed.
+    /// Error of the last attempt.
     error: Option<StoreError>,
-    /// Whether files of the view have been found missing.
+    /// Whether SSTs of the view are missing.
     has_lost_files: bool,
 }
 
-/// How a reader stands to the store.
+/// Distance of a reader from the store.
 #[derive(Debug, Clone)]
 pub struct Behind {
-    /// Since when something may be missing: what was acknowledged before is here.
+    /// Time since the last complete attempt: writes acknowledged before it are visible.
     pub behind: Duration,
-    /// The lag that it is to keep.
+    /// The lag that it must keep.
     pub lag: Duration,
-    /// Why the last attempt to read what is new has failed.
+    /// Error of the last attempt to read new commits.
     pub error: Option<StoreError>,
 }
 
-/// Figures of a reader.
+/// Counters of a reader.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct FollowStats {
-    /// How far it is behind, in ms.
+    /// Distance from the store in ms.
     pub behind_ms: u64,
-    /// How often something new has been taken in.
+    /// Number of steps with changes.
     pub steps: u64,
-    /// How often of that what has changed was not known by row.
+    /// Number of steps whose rows were not all known.
     pub gaps: u64,
-    /// How often the store could not be followed.
+    /// Number of failed attempts.
     pub failures: u64,
 }
 
 impl Behind {
-    /// Whether it is about as far behind as it may be.
+    /// Returns whether the reader is about within its lag.
     pub fn keeps_up(&self) -> bool {
         self.behind <= self.lag.saturating_mul(LAGS_BEHIND_MAX).max(BEHIND_MIN)
     }
@@ -106,7 +106,7 @@ impl Progress {
         }
     }
 
-    /// How far behind the reader is.
+    /// Returns the distance of the reader from the store.
     pub(crate) fn behind(&self) -> Behind {
         let state = self.lock();
         let behind = state.complete_at.elapsed();
@@ -122,7 +122,7 @@ impl Progress {
         }
     }
 
-    /// Has other files taken, as some have gone, and waits for the attempt.
+    /// Requests a view with other SSTs, as some are missing, and waits for the attempt.
     pub(crate) async fn take_other_files(&self, patience: Duration) {
         let is_waiting = || self.lock().has_lost_files;
         self.lock().has_lost_files = true;
@@ -131,13 +131,13 @@ impl Progress {
                 let tried = self.tried.notified();
                 self.wanted.notify_one();
                 tried.await;
-                // An attempt that was under way before has not known of it.
+                // An attempt that was already under way did not know of it.
                 if !is_waiting() {
                     return;
                 }
             }
         };
-        // Who has waited for long enough finds out by reading again.
+        // After a timeout, the next read shows whether the files are there.
         let _ = tokio::time::timeout(patience, waiting).await;
     }
 
@@ -176,22 +176,22 @@ impl Progress {
     }
 }
 
-/// What follows a store.
+/// Follower of a store.
 pub(crate) struct Follower {
     core: Arc<Core>,
     progress: Arc<Progress>,
     following: LsmFollower,
     replay: Replay,
-    /// What the store says of itself in the view that is shown.
+    /// Records of the store about itself in the view that is shown.
     meta: Meta,
-    /// The first partition that is kept, as far as any has been deleted.
+    /// First partition that is kept, as far as any has been deleted.
     first_kept: i64,
-    /// Whether a step has not been taken to its end.
+    /// Whether a step was interrupted.
     is_torn: bool,
 }
 
 impl Follower {
-    /// Follows from what has been rebuilt.
+    /// Returns a follower that continues from a rebuilt state.
     pub(crate) fn new(
         core: Arc<Core>,
         following: LsmFollower,
@@ -207,12 +207,12 @@ impl Follower {
         follower
     }
 
-    /// How far it is behind.
+    /// Returns the distance from the store.
     pub(crate) fn progress(&self) -> &Arc<Progress> {
         &self.progress
     }
 
-    /// Takes in what has been committed by now.
+    /// Applies all commits up to now.
     pub(crate) async fn catch_up(&mut self) -> Result<(), StoreError> {
         let began = Instant::now();
         if std::mem::take(&mut self.progress.lock().has_lost_files) {
@@ -223,12 +223,12 @@ impl Follower {
         if result.is_ok()
             && let Err(error) = self.following.keep_files().await
         {
-            tracing::warn!(%error, "what keeps the files of this reader cannot be renewed");
+            tracing::warn!(%error, "the checkpoint of this reader cannot be renewed");
         }
         result
     }
 
-    /// Lets go of what is kept for this reader.
+    /// Deletes the checkpoint of this reader.
     pub(crate) async fn close(&mut self) {
         self.following.close().await;
     }
@@ -275,7 +275,7 @@ impl Follower {
     fn take_exemplars_and_metadata(&self, rows: &[Row]) {
         for Row { key, value, .. } in rows {
             if key.starts_with(keys::EXEMPLARS_PREFIX) {
-                // Those that go from the store have left the ring, or are about to.
+                // Values deleted from the store have left the ring, or are about to.
                 if let Some(value) = value {
                     self.core.exemplars.follow(key, value);
                 }
@@ -285,8 +285,8 @@ impl Follower {
         }
     }
 
-    /// Hides days that are in the store no more, and waits for those who read them, though no
-    /// longer than for the lag.
+    /// Hides days deleted from the store, and waits for their running selections, at most for the
+    /// lag.
     async fn hide(&mut self, meta: &Meta) {
         let kept_from = meta.kept_from.unwrap_or(i64::MIN);
         let is_gone = |partition: &&i64| !meta.partitions.contains_key(partition);
@@ -305,7 +305,7 @@ impl Follower {
         }
     }
 
-    /// Shows what is written to deleted days from now on, once the log has nothing else of them.
+    /// Shows new writes to deleted days, once the log has no older records of them.
     fn release(&mut self) {
         if self.meta.kept_from.is_none() {
             self.first_kept = i64::MIN;
@@ -313,7 +313,7 @@ impl Follower {
         }
     }
 
-    /// Shows the view of a step, and what is known of it.
+    /// Publishes the view of a step and its partitions.
     fn show(&mut self, step: &FollowStep, meta: Option<Meta>, has_gap: bool) {
         let changed: BTreeSet<i64> =
             step.rows.iter().filter_map(|row| keys::partition_of_directory(&row.key)).collect();
@@ -341,7 +341,7 @@ impl Follower {
         }
     }
 
-    /// Applies what the log has gained, and the deletes between.
+    /// Applies new log records, and the deletes between them.
     async fn apply(&mut self, lsm: &Lsm, rows: &[Row], has_gap: bool) -> Result<(), StoreError> {
         let core = Arc::clone(&self.core);
         let mut log = core.log.lock().await;
@@ -373,7 +373,7 @@ impl Follower {
     ) -> Result<(), StoreError> {
         let core = &self.core;
         if self.replay.begins_epoch(key) {
-            // The references of the epoch before name series by slots, and are not used any more.
+            // References of the previous epoch name series by slots, and are not used any more.
             let now_ms = core.options.clock.now_ms();
             let idle_since_ms = seal::idle_since_ms(now_ms, log.newest_ms);
             core.head.forget(|series| series.newest_ms < idle_since_ms);
@@ -383,7 +383,7 @@ impl Follower {
         let is_open = |window, epoch| window >= first_window && meta.is_open(window, epoch);
         let earliest_ms = self.replay.record(&core.head, log, key, value, is_open)?;
         core.log_counters.note_log(log.bytes(), log.newest_ms);
-        // After its samples can be seen, as for a write.
+        // After its samples are visible, as for a write.
         if let Some(earliest_ms) = earliest_ms {
             core.head.changes.note(earliest_ms);
         }
@@ -391,7 +391,7 @@ impl Follower {
         Ok(())
     }
 
-    /// Drops from the head what the view has sealed or has no more.
+    /// Drops windows from the head that the view has sealed or deleted.
     async fn drop_sealed(&mut self) {
         let core = &self.core;
         let mut log = core.log.lock().await;
@@ -417,7 +417,7 @@ impl Follower {
     }
 }
 
-/// Follows until it is ended, each half of the lag, or sooner where files are missing.
+/// Follows until it is ended, every half of the lag, or sooner if files are missing.
 pub(crate) async fn follow_forever(follower: Arc<tokio::sync::Mutex<Follower>>) {
     let progress = Arc::clone(follower.lock().await.progress());
     let mut ticks = tokio::time::interval(progress.lag / 2);
@@ -428,9 +428,9 @@ pub(crate) async fn follow_forever(follower: Arc<tokio::sync::Mutex<Follower>>) 
             () = progress.wanted.notified() => {}
         }
         let result = follower.lock().await.catch_up().await;
-        // Others have been told of, and the next attempt may do better.
+        // Other errors are recorded, and the next attempt may succeed.
         if let Err(error @ StoreError::NewerFormat { .. }) = result {
-            tracing::error!(%error, "the reader has ended to follow the store");
+            tracing::error!(%error, "the reader stops following the store");
             return;
         }
     }

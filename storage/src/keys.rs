@@ -1,28 +1,28 @@
-//! Every key of the store, byte by byte.
+//! Keys of the store, byte by byte.
 //!
-//! Numbers are big-endian so that bytes sort as numbers do; a partition is its number of days
-//! since the epoch with the sign bit flipped. Each partition is a segment (9 bytes), and so is
-//! each log epoch (5 bytes), because they are deleted whole; all else is one segment a letter.
+//! Numbers are big-endian so that bytes sort as numbers do; a partition is its number of days since
+//! the epoch with the sign bit flipped. Each partition is a segment (9 bytes), and so is each log
+//! epoch (5 bytes), because they are deleted whole. All other keys form one segment per letter.
 //!
 //! ```text
 //! log record      l  epoch:4  sequence:8
 //! cross-partition dictionary
 //!                 d  name 00 01  value 00 01  partition:8                    (empty value)
 //! store           m  e                                     next and first log epoch
-//!                 m  o                                     who writes to the store
+//!                 m  o                                     process that writes to the store
 //!                 m  v                                     format of the store
 //!                 m  p  partition:8                        registered series of a partition
 //!                 m  w  window:8                           window sealed up to this epoch
-//!                 m  i  epoch:4  number:4                  intent: blocks that are not listed
-//!                 m  t  epoch:4                            tombstone: what is deleted up to it
-//!                 m  g  partition:8                        ids of a partition that are no more
-//!                 m  b                                     first partition kept, until all before it is gone
+//!                 m  i  epoch:4  number:4                  intent: blocks that no directory lists
+//!                 m  t  epoch:4                            tombstone: a delete up to that epoch
+//!                 m  g  partition:8                        deleted ids of a partition
+//!                 m  b                                     first partition kept, until all before it are deleted
 //!                 m  c                                     records of log epochs at a start
 //!                 m  f  name 00 01                         note of a tool
-//!                 m  r                                     what rules have expired
+//!                 m  r                                     progress of the retention rules
 //!                 m  s                                     first partition kept by size
-//! metadata        n  metric 00 01                          what is known of a metric
-//! exemplars       x  number:8                              those of one commit, from this on
+//! metadata        n  metric 00 01                          metadata of a metric
+//! exemplars       x  number:8                              exemplars of one commit, numbered from here
 //! partition       p  partition:8  b  metric:8  window:1  run:4  first id:4   series block
 //!                 p  partition:8  c  metric:8  window:1  run:4               run directory
 //!                 p  partition:8  f  page:4                                  forward index
@@ -31,19 +31,19 @@
 //!
 //! - *metric* is a hash of the metric's name ([`metric_hash`]): fixed width, and harmless where
 //!   two names share one, since a block names its series by id.
-//! - *window* is the place of the two hours in the day, 0 to 11; elsewhere the number of
-//!   windows since the epoch, sign bit flipped.
+//! *window* is the index of the two hours in the day, 0 to 11; elsewhere the number of windows
+//! since the epoch, sign bit flipped.
 //! - *run* is the log epoch that was sealed: of two runs of a window the later one wins.
 //! - *name* and *value* are escaped, 00 to 00 ff, so that 00 01 ends them and order is kept.
 
 use crate::window::{partition_of_window, window_in_partition};
 
-/// The longest label name that fits a key with room to spare.
+/// Maximum length of a label name in bytes, far below the limit of a key.
 pub(crate) const NAME_BYTES_MAX: usize = 1 << 10;
-/// The longest label value that fits a key even if each of its bytes has to be escaped.
+/// Maximum length of a label value in bytes, which fits a key even if each byte is escaped.
 pub(crate) const VALUE_BYTES_MAX: usize = 16 << 10;
 
-/// How many bytes of a key name its segment, for whole keys and for prefixes of them.
+/// Returns the length of a key's segment, for whole keys and for prefixes of them.
 pub(crate) fn segment_len(key: &[u8]) -> Option<usize> {
     let len = match key.first()? {
         b'p' => 9,
@@ -53,7 +53,7 @@ pub(crate) fn segment_len(key: &[u8]) -> Option<usize> {
     (key.len() >= len).then_some(len)
 }
 
-/// Whether a segment belongs to no day and no log epoch.
+/// Returns whether a segment belongs to no day and no log epoch.
 pub(crate) fn is_of_all_days(segment: &[u8]) -> bool {
     segment.len() == 1
 }
@@ -96,31 +96,31 @@ fn take_text(rest: &mut &[u8]) -> Option<String> {
     }
 }
 
-/// The prefix of all log records.
+/// Prefix of all log records.
 const LOG_PREFIX: &[u8] = b"l";
-/// What follows all log records.
+/// First key after all log records.
 pub(crate) const LOG_END: &[u8] = b"m";
 
-/// A log record.
+/// Returns the key of a log record.
 pub(crate) fn log(epoch: u32, sequence: u64) -> Vec<u8> {
     let mut key = log_epoch(epoch);
     key.extend_from_slice(&sequence.to_be_bytes());
     key
 }
 
-/// The prefix of the log records of one epoch.
+/// Returns the prefix of the log records of one epoch.
 pub(crate) fn log_epoch(epoch: u32) -> Vec<u8> {
     let mut key = LOG_PREFIX.to_vec();
     key.extend_from_slice(&epoch.to_be_bytes());
     key
 }
 
-/// The epoch of a log segment.
+/// Returns the epoch of a log segment.
 pub(crate) fn parse_log_epoch(segment: &[u8]) -> Option<u32> {
     Some(u32::from_be_bytes(segment.strip_prefix(LOG_PREFIX)?.try_into().ok()?))
 }
 
-/// Epoch and sequence of a log record's key.
+/// Returns epoch and sequence of a log record's key.
 pub(crate) fn parse_log(key: &[u8]) -> Option<(u32, u64)> {
     let rest = key.strip_prefix(LOG_PREFIX)?;
     let (epoch, rest) = rest.split_first_chunk::<4>()?;
@@ -128,93 +128,93 @@ pub(crate) fn parse_log(key: &[u8]) -> Option<(u32, u64)> {
     Some((u32::from_be_bytes(*epoch), u64::from_be_bytes(sequence)))
 }
 
-/// The format of the store; absent in the first one.
+/// Format of the store; absent in the first one.
 pub(crate) const FORMAT: &[u8] = b"mv";
-/// The prefix of what tools have noted.
+/// Prefix of the notes of tools.
 pub(crate) const NOTES_PREFIX: &[u8] = b"mf";
 
-/// What a tool has noted under a name.
+/// Returns the key of a tool's note.
 pub(crate) fn note(name: &str) -> Vec<u8> {
     let mut key = NOTES_PREFIX.to_vec();
     push_text(&mut key, name);
     key
 }
 
-/// The name of a note.
+/// Returns the name of a note.
 pub(crate) fn parse_note(key: &[u8]) -> Option<String> {
     let mut rest = key.strip_prefix(NOTES_PREFIX)?;
     let name = take_text(&mut rest)?;
     rest.is_empty().then_some(name)
 }
 
-/// Who writes to the store; absent once it has been closed.
+/// Process that writes to the store; absent once it has been closed.
 pub(crate) const OWNER: &[u8] = b"mo";
-/// The next log epoch, and the first one whose records count.
+/// Next log epoch, and the first one whose records count.
 pub(crate) const EPOCH: &[u8] = b"me";
-/// How many records the log epochs have that were replayed at the last start.
+/// Number of records in each log epoch replayed at the last start.
 pub(crate) const RECORDS: &[u8] = b"mc";
-/// Never there: deleted where a write is to say nothing.
+/// Key that is never present: a write that changes nothing deletes it.
 pub(crate) const NOTHING: &[u8] = b"m-";
-/// The first partition that is kept, while those before it are being deleted or the log has records
-/// of them.
+/// First partition that is kept, while those before it are being deleted or the log has records of
+/// them.
 pub(crate) const KEPT_FROM: &[u8] = b"mb";
-/// The prefix of the partitions' entries.
+/// Prefix of the partition entries.
 pub(crate) const PARTITIONS_PREFIX: &[u8] = b"mp";
-/// The prefix of the windows' watermarks.
+/// Prefix of the watermarks of windows.
 pub(crate) const WATERMARKS_PREFIX: &[u8] = b"mw";
-/// The prefix of the intents.
+/// Prefix of the intents.
 pub(crate) const INTENTS_PREFIX: &[u8] = b"mi";
 
-/// The first partition that is kept because the files took too much; absent without such a bound.
+/// First partition that is kept by the size limit; absent without one.
 pub(crate) const KEPT_BY_SIZE: &[u8] = b"ms";
-/// Up to when rules of the retention have expired samples; absent without rules.
+/// Progress of the retention rules; absent without rules.
 pub(crate) const RULES: &[u8] = b"mr";
 
-/// The prefix of the tombstones.
+/// Prefix of the tombstones.
 pub(crate) const TOMBSTONES_PREFIX: &[u8] = b"mt";
-/// The prefix of the ids that are no more.
+/// Prefix of the deleted ids.
 pub(crate) const GONE_PREFIX: &[u8] = b"mg";
 
-/// The tombstone of a log epoch.
+/// Returns the key of a log epoch's tombstone.
 pub(crate) fn tombstone(epoch: u32) -> Vec<u8> {
     let mut key = TOMBSTONES_PREFIX.to_vec();
     key.extend_from_slice(&epoch.to_be_bytes());
     key
 }
 
-/// The epoch of a tombstone's key.
+/// Returns the epoch of a tombstone's key.
 pub(crate) fn parse_tombstone(key: &[u8]) -> Option<u32> {
     Some(u32::from_be_bytes(key.strip_prefix(TOMBSTONES_PREFIX)?.try_into().ok()?))
 }
 
-/// The ids of a partition that are no more.
+/// Returns the key of a partition's deleted ids.
 pub(crate) fn gone(partition: i64) -> Vec<u8> {
     let mut key = GONE_PREFIX.to_vec();
     push_ordered(&mut key, partition);
     key
 }
 
-/// The entry of a partition.
+/// Returns the key of a partition's entry.
 pub(crate) fn partition_entry(partition: i64) -> Vec<u8> {
     let mut key = PARTITIONS_PREFIX.to_vec();
     push_ordered(&mut key, partition);
     key
 }
 
-/// The watermark of a window.
+/// Returns the key of a window's watermark.
 pub(crate) fn watermark(window: i64) -> Vec<u8> {
     let mut key = WATERMARKS_PREFIX.to_vec();
     push_ordered(&mut key, window);
     key
 }
 
-/// Partition or window of a key with the given prefix and nothing behind it.
+/// Returns the partition or window of a key that is the given prefix and a number.
 pub(crate) fn parse_ordered(key: &[u8], prefix: &[u8]) -> Option<i64> {
     let number: [u8; 8] = key.strip_prefix(prefix)?.try_into().ok()?;
     Some((u64::from_be_bytes(number) ^ 1 << 63) as i64)
 }
 
-/// The intent of a batch of blocks.
+/// Returns the key of the intent for a batch of blocks.
 pub(crate) fn intent(epoch: u32, number: u32) -> Vec<u8> {
     let mut key = INTENTS_PREFIX.to_vec();
     key.extend_from_slice(&epoch.to_be_bytes());
@@ -222,19 +222,19 @@ pub(crate) fn intent(epoch: u32, number: u32) -> Vec<u8> {
     key
 }
 
-/// The prefix of everything in a partition.
+/// Returns the prefix of everything in a partition.
 pub(crate) fn partition(partition: i64) -> Vec<u8> {
     let mut key = b"p".to_vec();
     push_ordered(&mut key, partition);
     key
 }
 
-/// The number of the partition that a segment holds.
+/// Returns the number of the partition that a segment holds.
 pub(crate) fn parse_partition(segment: &[u8]) -> Option<i64> {
     parse_ordered(segment, b"p")
 }
 
-/// A stable hash of a metric's name: FNV-1a with a final mix.
+/// Returns a stable hash of a metric's name: FNV-1a with a final mix.
 pub(crate) fn metric_hash(name: &str) -> u64 {
     let mut hash = 0xcbf2_9ce4_8422_2325_u64;
     for byte in name.bytes() {
@@ -245,7 +245,7 @@ pub(crate) fn metric_hash(name: &str) -> u64 {
     hash ^ hash >> 29
 }
 
-/// The prefix of a metric's blocks in a partition.
+/// Returns the prefix of a metric's blocks in a partition.
 pub(crate) fn blocks_of_metric(partition_number: i64, metric: u64) -> Vec<u8> {
     let mut key = partition(partition_number);
     key.push(b'b');
@@ -253,7 +253,7 @@ pub(crate) fn blocks_of_metric(partition_number: i64, metric: u64) -> Vec<u8> {
     key
 }
 
-/// A series block.
+/// Returns the key of a series block.
 pub(crate) fn block(metric: u64, window: i64, run: u32, first_id: u32) -> Vec<u8> {
     let mut key = blocks_of_metric(partition_of_window(window), metric);
     key.push(window_in_partition(window));
@@ -262,28 +262,28 @@ pub(crate) fn block(metric: u64, window: i64, run: u32, first_id: u32) -> Vec<u8
     key
 }
 
-/// The prefix of all run directories of a partition.
+/// Returns the prefix of all run directories of a partition.
 pub(crate) fn directories(partition_number: i64) -> Vec<u8> {
     let mut key = partition(partition_number);
     key.push(b'c');
     key
 }
 
-/// The prefix of the blocks of a partition.
+/// Returns the prefix of the blocks of a partition.
 pub(crate) fn blocks(partition_number: i64) -> Vec<u8> {
     let mut key = partition(partition_number);
     key.push(b'b');
     key
 }
 
-/// The prefix of a metric's run directories.
+/// Returns the prefix of a metric's run directories.
 pub(crate) fn directories_of_metric(partition_number: i64, metric: u64) -> Vec<u8> {
     let mut key = directories(partition_number);
     key.extend_from_slice(&metric.to_be_bytes());
     key
 }
 
-/// A run directory.
+/// Returns the key of a run directory.
 pub(crate) fn directory(metric: u64, window: i64, run: u32) -> Vec<u8> {
     let mut key = directories_of_metric(partition_of_window(window), metric);
     key.push(window_in_partition(window));
@@ -291,7 +291,7 @@ pub(crate) fn directory(metric: u64, window: i64, run: u32) -> Vec<u8> {
     key
 }
 
-/// The run directory that lists a block, by the block's key.
+/// Returns the key of the run directory that lists a block.
 pub(crate) fn directory_of_block(block: &[u8]) -> Option<Vec<u8>> {
     let mut key = block.get(..block.len().checked_sub(4)?)?.to_vec();
     let kind = key.get_mut(9).filter(|kind| **kind == b'b')?;
@@ -299,18 +299,18 @@ pub(crate) fn directory_of_block(block: &[u8]) -> Option<Vec<u8>> {
     Some(key)
 }
 
-/// The partition of a run directory; none for any other key.
+/// Returns the partition of a run directory; `None` for any other key.
 pub(crate) fn partition_of_directory(key: &[u8]) -> Option<i64> {
     let (partition, rest) = key.split_at_checked(9)?;
     rest.starts_with(b"c").then(|| parse_partition(partition))?
 }
 
-/// Whether a key tells something of the store itself.
+/// Returns whether a key belongs to the records of the store about itself.
 pub(crate) fn is_meta(key: &[u8]) -> bool {
     key.starts_with(b"m")
 }
 
-/// Metric, place of the window and run of a run directory's key.
+/// Returns metric, window of the day and run of a run directory's key.
 pub(crate) fn parse_directory(key: &[u8]) -> Option<(u64, u8, u32)> {
     let rest = key.get(10..)?;
     let (metric, rest) = rest.split_first_chunk::<8>()?;
@@ -319,47 +319,47 @@ pub(crate) fn parse_directory(key: &[u8]) -> Option<(u64, u8, u32)> {
     Some((u64::from_be_bytes(*metric), *window, u32::from_be_bytes(run)))
 }
 
-/// The prefix of the forward index of a partition.
+/// Returns the prefix of the forward index of a partition.
 pub(crate) fn forward(partition_number: i64) -> Vec<u8> {
     let mut key = partition(partition_number);
     key.push(b'f');
     key
 }
 
-/// A page of the forward index.
+/// Returns the key of a page of the forward index.
 pub(crate) fn forward_page(partition_number: i64, page: u32) -> Vec<u8> {
     let mut key = forward(partition_number);
     key.extend_from_slice(&page.to_be_bytes());
     key
 }
 
-/// The page of a forward index key.
+/// Returns the page of a forward index key.
 pub(crate) fn parse_forward_page(key: &[u8]) -> Option<u32> {
     Some(u32::from_be_bytes(key.get(10..)?.try_into().ok()?))
 }
 
-/// The prefix of all postings of a partition.
+/// Returns the prefix of all postings of a partition.
 pub(crate) fn postings(partition_number: i64) -> Vec<u8> {
     let mut key = partition(partition_number);
     key.push(b'i');
     key
 }
 
-/// The prefix of the postings of one label name.
+/// Returns the prefix of the postings of one label name.
 pub(crate) fn postings_of_name(partition_number: i64, name: &str) -> Vec<u8> {
     let mut key = postings(partition_number);
     push_text(&mut key, name);
     key
 }
 
-/// What follows all postings of a partition.
+/// Returns the first key after all postings of a partition.
 pub(crate) fn postings_end(partition_number: i64) -> Vec<u8> {
     let mut key = partition(partition_number);
     key.push(b'i' + 1);
     key
 }
 
-/// What follows the postings of one label name.
+/// Returns the first key after the postings of one label name.
 pub(crate) fn postings_after_name(partition_number: i64, name: &str) -> Vec<u8> {
     let mut key = postings(partition_number);
     push_text_open(&mut key, name);
@@ -367,7 +367,7 @@ pub(crate) fn postings_after_name(partition_number: i64, name: &str) -> Vec<u8> 
     key
 }
 
-/// The prefix of the postings of one label name whose values begin with `value_prefix`.
+/// Returns the prefix of the postings of one label name whose values begin with `value_prefix`.
 pub(crate) fn postings_of_value_prefix(
     partition_number: i64,
     name: &str,
@@ -378,14 +378,14 @@ pub(crate) fn postings_of_value_prefix(
     key
 }
 
-/// The prefix of the postings of one label pair.
+/// Returns the prefix of the postings of one label pair.
 pub(crate) fn postings_of_pair(partition_number: i64, name: &str, value: &str) -> Vec<u8> {
     let mut key = postings_of_name(partition_number, name);
     push_text(&mut key, value);
     key
 }
 
-/// The postings of one label pair among the series registered from `base_id` on.
+/// Returns the key of a pair's postings among the series registered from `base_id` on.
 pub(crate) fn postings_entry(
     partition_number: i64,
     name: &str,
@@ -397,7 +397,7 @@ pub(crate) fn postings_entry(
     key
 }
 
-/// Name and value of a postings key.
+/// Returns name and value of a postings key.
 pub(crate) fn parse_postings(key: &[u8]) -> Option<(String, String)> {
     let mut rest = key.get(10..)?;
     let name = take_text(&mut rest)?;
@@ -405,10 +405,10 @@ pub(crate) fn parse_postings(key: &[u8]) -> Option<(String, String)> {
     (rest.len() == 4).then_some((name, value))
 }
 
-/// The prefix of the dictionary of all partitions.
+/// Prefix of the dictionary of all partitions.
 pub(crate) const DICTIONARY_PREFIX: &[u8] = b"d";
 
-/// The prefix of the partitions that hold a label pair.
+/// Returns the prefix of the partitions that hold a label pair.
 pub(crate) fn dictionary_of_pair(name: &str, value: &str) -> Vec<u8> {
     let mut key = DICTIONARY_PREFIX.to_vec();
     push_text(&mut key, name);
@@ -416,7 +416,7 @@ pub(crate) fn dictionary_of_pair(name: &str, value: &str) -> Vec<u8> {
     key
 }
 
-/// The prefix of the pairs of a label whose values begin so.
+/// Returns the prefix of a label's pairs whose values begin with `value_prefix`.
 pub(crate) fn dictionary_of_value_prefix(name: &str, value_prefix: &str) -> Vec<u8> {
     let mut key = DICTIONARY_PREFIX.to_vec();
     push_text(&mut key, name);
@@ -424,7 +424,7 @@ pub(crate) fn dictionary_of_value_prefix(name: &str, value_prefix: &str) -> Vec<
     key
 }
 
-/// The value and the partition of an entry for a label.
+/// Returns value and partition of a label's dictionary key.
 pub(crate) fn parse_dictionary(key: &[u8], name: &str) -> Option<(String, i64)> {
     let of_name = dictionary_of_value_prefix(name, "");
     let mut rest = key.strip_prefix(&of_name[..])?;
@@ -432,53 +432,53 @@ pub(crate) fn parse_dictionary(key: &[u8], name: &str) -> Option<(String, i64)> 
     Some((value, parse_ordered(rest, b"")?))
 }
 
-/// Name, value and partition of an entry.
+/// Returns name, value and partition of a dictionary key.
 pub(crate) fn parse_dictionary_pair(key: &[u8]) -> Option<(String, String, i64)> {
     let mut rest = key.strip_prefix(DICTIONARY_PREFIX)?;
     let (name, value) = (take_text(&mut rest)?, take_text(&mut rest)?);
     Some((name, value, parse_ordered(rest, b"")?))
 }
 
-/// That a partition holds a label pair.
+/// Returns the dictionary key for a label pair in a partition.
 pub(crate) fn dictionary_entry(name: &str, value: &str, partition: i64) -> Vec<u8> {
     let mut key = dictionary_of_pair(name, value);
     push_ordered(&mut key, partition);
     key
 }
 
-/// The prefix of what is known of metrics.
+/// Prefix of the metadata.
 pub(crate) const METADATA_PREFIX: &[u8] = b"n";
 
-/// What is known of a metric.
+/// Returns the key of a metric's metadata.
 pub(crate) fn metadata(metric: &str) -> Vec<u8> {
     let mut key = METADATA_PREFIX.to_vec();
     push_text(&mut key, metric);
     key
 }
 
-/// The metric of a metadata key.
+/// Returns the metric of a metadata key.
 pub(crate) fn parse_metadata(key: &[u8]) -> Option<String> {
     let mut rest = key.strip_prefix(METADATA_PREFIX)?;
     let metric = take_text(&mut rest)?;
     rest.is_empty().then_some(metric)
 }
 
-/// The prefix of the exemplars.
+/// Prefix of the exemplars.
 pub(crate) const EXEMPLARS_PREFIX: &[u8] = b"x";
 
-/// The exemplars of one commit, by the number of the first.
+/// Returns the key of one commit's exemplars, by the number of the first.
 pub(crate) fn exemplars(first: u64) -> Vec<u8> {
     let mut key = EXEMPLARS_PREFIX.to_vec();
     key.extend_from_slice(&first.to_be_bytes());
     key
 }
 
-/// The number of the first exemplar under a key.
+/// Returns the number of the first exemplar under a key.
 pub(crate) fn parse_exemplars(key: &[u8]) -> Option<u64> {
     Some(u64::from_be_bytes(key.strip_prefix(EXEMPLARS_PREFIX)?.try_into().ok()?))
 }
 
-/// A key as people can read it, for error messages: printable ASCII as it is, the rest in hex.
+/// Returns a key for error messages: printable ASCII unchanged, the rest in hex.
 pub(crate) fn printable(key: &[u8]) -> String {
     let mut text = String::with_capacity(key.len());
     for byte in key {

@@ -5,8 +5,8 @@
 //!                                      └──────────────┴─→ select ─→ cursors
 //! ```
 //!
-//! [`Store`] is the whole of it to others; it is read through [`model::Source`]. Keys are in
-//! `keys`, values in `log::record`, `block` and `value`, chunks in [`chunk`].
+//! [`Store`] is the interface, read through [`model::Source`]. Keys are in `keys`, values in
+//! `log::record`, `block` and `value`, chunks in [`chunk`].
 
 pub mod audit;
 mod block;

@@ -1,4 +1,4 @@
-//! Matchers as bytes, in tombstones and in rules of the retention.
+//! Stored form of matchers, in tombstones and retention rules.
 //!
 //! ```text
 //! matchers │ ( op:1 │ length │ name │ length │ value ) × matchers

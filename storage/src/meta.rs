@@ -14,55 +14,54 @@ use crate::retention::Keeping;
 use crate::value;
 use crate::varint::{push_varint, take_count, take_varint};
 
-/// The format that is written. 1 was without the marker; 2 has deletes, which a version that does
-/// not know them would take back.
+/// Format that is written. 1 had no marker; 2 has deletes, which an older version would undo.
 pub(crate) const FORMAT: u32 = 2;
 
-/// What the store says of itself.
+/// Records of the store about itself.
 #[derive(Debug, Default)]
 pub(crate) struct Meta {
-    /// In which format it has been written.
+    /// Format of the store.
     pub(crate) format: u32,
-    /// Who wrote to the store last, if it was not closed.
+    /// Process that wrote to the store last, if it was not closed.
     pub(crate) owner: Option<String>,
     /// The first log epoch whose records count.
     pub(crate) first_epoch: u32,
     /// An epoch that no run and no record has.
     pub(crate) next_epoch: u32,
-    /// How many records log epochs had at the start before.
+    /// Records per log epoch at the start before.
     pub(crate) records: Vec<(u32, u64)>,
-    /// The epoch up to which a window is sealed.
+    /// Epoch up to which a window is sealed.
     pub(crate) watermarks: BTreeMap<i64, u32>,
-    /// How many series are registered in each partition.
+    /// Number of series registered in each partition.
     pub(crate) partitions: BTreeMap<i64, u32>,
-    /// The first partition that is kept, if the deletion of those before it was cut off, or the log
+    /// First partition that is kept, if the deletion of those before it was interrupted, or the log
     /// may have had records of them.
     pub(crate) kept_from: Option<i64>,
-    /// What has been deleted.
+    /// Tombstones of deletes.
     pub(crate) tombstones: Vec<Tombstone>,
-    /// The first partition that is kept because the files took more than so many bytes.
+    /// First partition that is kept by the size limit, and that limit in bytes.
     pub(crate) kept_by_size: Option<(i64, u64)>,
-    /// What rules of the retention have expired.
+    /// Progress of the retention rules.
     pub(crate) rules: Keeping,
-    /// Ids of which nothing is left, by partition.
+    /// Deleted ids by partition.
     pub(crate) gone: BTreeMap<i64, RoaringBitmap>,
 }
 
 impl Meta {
-    /// Whether what a log epoch holds of a window is in no file yet.
+    /// Returns whether the samples of a window in a log epoch are not sealed.
     pub(crate) fn is_open(&self, window: i64, epoch: u32) -> bool {
         epoch >= self.first_epoch
             && self.watermarks.get(&window).is_none_or(|sealed| *sealed < epoch)
     }
 
-    /// How many records the last start has found in each log epoch that still counts.
+    /// Returns the records found by the last start in each log epoch that still counts.
     pub(crate) fn known_records(&self) -> Vec<(u32, u64)> {
         let counts = |(epoch, count): &&(u32, u64)| *epoch >= self.first_epoch && *count > 0;
         self.records.iter().filter(counts).copied().collect()
     }
 }
 
-/// Reads what the store says of itself.
+/// Reads the records of the store about itself.
 ///
 /// Errors: [`StoreError::NewerFormat`].
 pub(crate) async fn read_meta(lsm: &Lsm) -> Result<Meta, StoreError> {
@@ -107,7 +106,7 @@ pub(crate) async fn read_meta(lsm: &Lsm) -> Result<Meta, StoreError> {
     Ok(meta)
 }
 
-/// The value of [`keys::KEPT_FROM`].
+/// Encodes the value of [`keys::KEPT_FROM`].
 pub(crate) fn encode_kept_from(partition: i64) -> Vec<u8> {
     value::encode(keys::KEPT_FROM, &partition.to_le_bytes())
 }
@@ -118,7 +117,7 @@ fn decode_kept_from(bytes: &[u8]) -> Result<i64, StoreError> {
     Ok(i64::from_le_bytes(body))
 }
 
-/// The value of [`keys::KEPT_BY_SIZE`]: a partition and the bytes that files may take, 8 bytes each,
+/// Encodes the value of [`keys::KEPT_BY_SIZE`]: a partition and the size limit, 8 bytes each,
 /// little endian.
 pub(crate) fn encode_kept_by_size(partition: i64, bytes_max: u64) -> Vec<u8> {
     let body = [partition.to_le_bytes(), bytes_max.to_le_bytes()].concat();
@@ -135,7 +134,7 @@ fn decode_kept_by_size(bytes: &[u8]) -> Result<(i64, u64), StoreError> {
     }
 }
 
-/// The value of [`keys::RECORDS`]: how many epochs, and of each its number and its records.
+/// Encodes the value of [`keys::RECORDS`]: number of epochs, then number and records of each.
 pub(crate) fn encode_records(records: &[(u32, u64)]) -> Vec<u8> {
     let mut body = Vec::new();
     push_varint(&mut body, records.len() as u64);
@@ -160,7 +159,7 @@ fn decode_records(bytes: &[u8]) -> Result<Vec<(u32, u64)>, StoreError> {
     read().map_err(|detail| value::corrupt(keys::RECORDS, detail))
 }
 
-/// Checks a key of what the store says of itself, and its value.
+/// Checks a key of the store's records about itself, and its value.
 pub(crate) fn check_entry(key: &[u8], bytes: &[u8]) -> Result<(), StoreError> {
     let malformed = || value::corrupt(key, "malformed key");
     let numbered = |prefix: &[u8]| keys::parse_ordered(key, prefix).ok_or_else(malformed);
@@ -190,7 +189,7 @@ pub(crate) fn check_entry(key: &[u8], bytes: &[u8]) -> Result<(), StoreError> {
             keys::parse_note(key).ok_or_else(malformed)?;
             value::decode(key, bytes).map(drop)
         }
-        _ => Err(value::corrupt(key, "a key of no kind that is known")),
+        _ => Err(value::corrupt(key, "unknown kind of key")),
     }
 }
 
@@ -205,7 +204,7 @@ async fn read_numbers(lsm: &Lsm, prefix: &[u8]) -> Result<BTreeMap<i64, u32>, St
     Ok(numbers)
 }
 
-/// The value of [`keys::EPOCH`]: both numbers, 4 bytes each, little endian.
+/// Encodes the value of [`keys::EPOCH`]: both numbers, 4 bytes each, little endian.
 pub(crate) fn encode_epochs(next: u32, first: u32) -> Vec<u8> {
     value::encode(keys::EPOCH, &[next.to_le_bytes(), first.to_le_bytes()].concat())
 }
@@ -218,7 +217,7 @@ fn decode_epochs(bytes: &[u8]) -> Result<(u32, u32), StoreError> {
     }
 }
 
-/// Lists blocks that do not count yet, or any more. Returns the key.
+/// Lists blocks that do not count yet, or no longer count. Returns the key.
 pub(crate) fn put_intent(
     set: &mut WriteSet,
     run: u32,
@@ -232,7 +231,7 @@ pub(crate) fn put_intent(
     key
 }
 
-/// The value of an intent: how many keys, and each with its length in front, as varints.
+/// Encodes an intent: number of keys, then length and bytes of each, as varints.
 fn encode_intent(key: &[u8], blocks: &[Vec<u8>]) -> Vec<u8> {
     let mut body = Vec::new();
     push_varint(&mut body, blocks.len() as u64);

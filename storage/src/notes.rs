@@ -1,6 +1,6 @@
-//! What tools note in a store: how far an import has come.
+//! Notes of tools in a store, such as the progress of an import.
 //!
-//! A note lies in the store that it is about, so that it is gone with it, and a copy has it too.
+//! A note is stored in the store that it is about, so it is deleted and copied with it.
 
 use crate::error::StoreError;
 use crate::keys;
@@ -8,13 +8,13 @@ use crate::lsm::WriteSet;
 use crate::store::Store;
 use crate::value;
 
-/// The longest name of a note, in bytes.
+/// Maximum length of the name of a note, in bytes.
 pub const NOTE_NAME_BYTES_MAX: usize = 256;
-/// The longest note, in bytes.
+/// Maximum length of a note, in bytes.
 pub const NOTE_BYTES_MAX: usize = 64 << 10;
 
 impl Store {
-    /// What has been noted under a name, if anything.
+    /// Returns the note under a name, if there is one.
     pub async fn note(&self, name: &str) -> Result<Option<Vec<u8>>, StoreError> {
         let key = keys::note(name);
         match self.core().lsm.get(&key).await? {
@@ -23,8 +23,8 @@ impl Store {
         }
     }
 
-    /// Notes something under a name, in place of what was noted before. It is durable on return,
-    /// and so is all that was acknowledged before.
+    /// Stores a note under a name, or replaces it. On return it is durable, and so are all writes
+    /// acknowledged before.
     ///
     /// Errors: a name or note beyond [`NOTE_NAME_BYTES_MAX`] or [`NOTE_BYTES_MAX`].
     pub async fn set_note(&self, name: &str, note: &[u8]) -> Result<(), StoreError> {

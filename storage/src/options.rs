@@ -1,4 +1,4 @@
-//! What can be set when a store is opened.
+//! Options of a store.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -12,26 +12,27 @@ use crate::remote::RemoteOptions;
 use crate::retention::{Retention, RetentionRule};
 use crate::sizes::Sizes;
 
-/// How many exemplars are kept where nothing else is set.
+/// Default of [`StoreOptions::exemplars_max`].
 /// Source: `DefaultExemplarsConfig` of Prometheus.
 pub const EXEMPLARS_MAX: usize = 100_000;
 
-/// How many series may be active where nothing else is set: what [`HEAD_BYTES_MAX`] holds of
-/// series with eight labels that are scraped every 15 s.
+/// Default of [`StoreOptions::active_series_max`]: the series with eight labels, scraped every 15
+/// s, that fit [`HEAD_BYTES_MAX`].
 pub const ACTIVE_SERIES_MAX: usize = 2_000_000;
-/// How many of one metric: a quarter, so that no metric alone keeps the others out.
+/// Default of [`StoreOptions::active_series_per_metric_max`]: a quarter, so that no metric excludes
+/// the others.
 pub const ACTIVE_SERIES_PER_METRIC_MAX: usize = 500_000;
 /// Default of [`StoreOptions::retention_confirmation`].
 pub const RETENTION_CONFIRMATION: Duration = Duration::from_secs(600);
-/// How much memory the head may take where nothing else is set.
+/// Default of [`StoreOptions::head_bytes_max`].
 pub const HEAD_BYTES_MAX: usize = 4 << 30;
 
-/// Tells the time; passed in, so that tests need not sleep.
+/// Source of the time; passed in, so that tests need not sleep.
 pub trait Clock: Send + Sync + fmt::Debug {
-    /// Milliseconds since the epoch.
+    /// Returns milliseconds since the epoch.
     fn now_ms(&self) -> i64;
 
-    /// Time since some point in the past, which no setting of the clock affects.
+    /// Returns the time since some point in the past, which setting the clock does not change.
     fn monotonic(&self) -> Duration;
 }
 
@@ -59,12 +60,12 @@ pub struct ManualClock {
 }
 
 impl ManualClock {
-    /// A clock that shows a time.
+    /// Returns a clock that shows a time.
     pub fn new(now_ms: i64) -> ManualClock {
         ManualClock { now_ms: AtomicI64::new(now_ms), monotonic_ms: AtomicU64::new(0) }
     }
 
-    /// Lets time pass until the clock shows a later time; sets it to an earlier one.
+    /// Sets the clock. Setting it forward lets that time pass.
     pub fn set(&self, now_ms: i64) {
         let passed_ms = now_ms.saturating_sub(self.now_ms.load(Ordering::Relaxed)).max(0);
         self.monotonic_ms.fetch_add(passed_ms.unsigned_abs(), Ordering::Relaxed);
@@ -87,59 +88,56 @@ impl Clock for ManualClock {
     }
 }
 
-/// What can be set when a store is opened.
+/// Options of a store.
 #[derive(Debug, Clone)]
 pub struct StoreOptions {
-    /// How object stores are reached.
+    /// Access to object stores.
     pub remote: RemoteOptions,
-    /// What the store says of who writes to it, until it is closed.
+    /// Name of this process, which the store keeps until it is closed.
     pub owner: String,
-    /// Address of the process's HTTP server, which is told to others that want the store.
+    /// Address of this process's HTTP server, shown to others that want the store.
     pub address: Option<String>,
     /// Whether to take a store on an object store from an owner that may be alive.
     pub take_over: bool,
-    /// How long the lease of an owner holds that does not renew it, on an object store.
+    /// Duration of an owner's lease on an object store, if it is not renewed.
     pub lease_duration: Duration,
-    /// Whether to delete files of a store whose manifest is missing, and to start a new one.
+    /// Whether to delete objects of a store without a manifest, and to start a new one.
     pub discard_leftovers: bool,
-    /// Samples older than this are refused, and whole days of them deleted; `None` keeps
-    /// everything.
+    /// Age from which samples are refused, and whole days deleted; `None` keeps everything.
     pub retention_ms: Option<i64>,
-    /// Bytes of files from which the oldest days are deleted, but for the newest one; `None` sets
-    /// no bound.
+    /// Bytes of SSTs from which the oldest days are deleted, except the newest; `None` sets no
+    /// limit.
     pub retention_bytes: Option<u64>,
-    /// Rules that keep some series for a shorter time. All three may be changed while the store is
-    /// open ([`Store::set_retention`](crate::Store::set_retention)).
+    /// Rules that keep some series for a shorter time. These three options may change while the
+    /// store is open ([`Store::set_retention`](crate::Store::set_retention)).
     pub retention_rules: Vec<RetentionRule>,
-    /// How long the clock and the newest acknowledged sample must agree on the time before samples
-    /// count as older than the retention. A step of the clock suspends that for six times as long.
+    /// Time for which the clock and the newest acknowledged sample must agree before samples
+    /// expire. A step of the clock suspends expiry for six times as long.
     pub retention_confirmation: Duration,
-    /// How far behind the newest sample of the store a late one may lie; `None` takes samples
-    /// of any age within the retention. 0 takes what Prometheus takes by default.
+    /// Maximum age of a sample relative to the newest of the store; `None` takes any age within the
+    /// retention. 0 takes what Prometheus takes by default.
     pub out_of_order_window_ms: Option<i64>,
-    /// How far ahead of the clock a sample may lie; `None` sets no bound.
+    /// Maximum distance of a sample ahead of the clock; `None` sets no limit.
     /// Source: `maxAheadTime` of Prometheus' write handler, 10 minutes.
     pub ahead_max_ms: Option<i64>,
-    /// The least time between two commits of the log: bounds the cost in requests on S3.
+    /// Minimum time between two commits of the log, which limits the cost of requests on S3.
     pub commit_interval_min: Duration,
-    /// How long a write waits for the log.
+    /// Timeout for a write waiting for the log.
     pub write_timeout: Duration,
-    /// How long one read of the tree waits for the object store.
+    /// Timeout for one read from the object store.
     pub read_timeout: Duration,
-    /// Samples that may wait for the log; a write beyond it is refused as overloaded. A
-    /// histogram, an exemplar and metadata count as many floats as take their memory, 16 bytes
-    /// each.
+    /// Maximum number of samples waiting for the log; a write beyond it is refused as overloaded. A
+    /// histogram, an exemplar and metadata count as floats of 16 bytes each.
     pub queue_samples_max: usize,
-    /// Log bytes after which the head is sealed early, so that memory and the time of a
-    /// restart stay bounded.
+    /// Log bytes after which the head is sealed early, to limit memory and the time of a restart.
     pub log_bytes_max: u64,
-    /// Series that may be active: those of which something is not sealed. Samples of others are
-    /// refused. 0 sets no bound, here and in the two that follow.
+    /// Maximum number of active series, which have unsealed samples. Samples of other series are
+    /// refused. 0 sets no limit, here and in the next two.
     pub active_series_max: usize,
-    /// The same of each metric.
+    /// Maximum number of active series of one metric.
     pub active_series_per_metric_max: usize,
-    /// Bytes that the head may take in memory. It is sealed early from three quarters on, new
-    /// series are refused from seven eighths on, and all writes beyond.
+    /// Maximum bytes of the head in memory. It is sealed early from three quarters on, new series
+    /// are refused from seven eighths on, and all writes beyond it.
     pub head_bytes_max: usize,
     /// Exemplars that are kept in all; the oldest make room. 0 keeps none.
     pub exemplars_max: usize,
@@ -187,7 +185,7 @@ pub struct DiskCacheOptions {
 }
 
 impl StoreOptions {
-    /// How long samples are kept.
+    /// Returns the retention.
     pub(crate) fn retention(&self) -> Retention {
         Retention {
             time_ms: self.retention_ms,

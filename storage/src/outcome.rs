@@ -1,26 +1,26 @@
-//! What became of a write.
+//! Outcome of a write.
 
 use model::{Labels, RejectReason};
 
 use crate::retention::RetentionFloor;
 
-/// The most rejected samples that an outcome lists; the rest are only counted.
+/// Maximum number of rejected samples in an outcome; the rest is only counted.
 pub const REJECTIONS_MAX: usize = 32;
 
-/// What became of a write whose acknowledgement is due: what is accepted is durable.
+/// Outcome of an acknowledged write: accepted samples are durable.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct AppendOutcome {
     /// Samples that are durable now.
     pub accepted: usize,
-    /// Samples that were held already, time and value alike: ignored.
+    /// Samples ignored because time and value are already stored.
     pub duplicates: usize,
     /// Samples that were refused.
     pub rejected: RejectCounts,
-    /// The first [`REJECTIONS_MAX`] of those that were refused, and the first of each reason.
+    /// The first [`REJECTIONS_MAX`] refused samples, and the first of each reason.
     pub rejections: Vec<Rejection>,
-    /// What became of the exemplars.
+    /// Outcome of the exemplars.
     pub exemplars: ExemplarOutcome,
-    /// Metadata entries that are durable now, or have been before.
+    /// Metadata entries that are durable now, or were before.
     pub metadata_accepted: usize,
     /// Metadata entries that are too long to be kept.
     pub metadata_dropped: usize,
@@ -68,38 +68,38 @@ impl RejectCounts {
     }
 }
 
-/// What became of the exemplars of a write.
+/// Outcome of the exemplars of a write.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct ExemplarOutcome {
-    /// Those that are durable now.
+    /// Exemplars that are durable now.
     pub accepted: usize,
-    /// Those that Prometheus acknowledges and does not keep: it held them already, another of
-    /// the same write has overtaken them, or exemplars are turned off.
+    /// Exemplars that Prometheus acknowledges and does not keep: a duplicate, overtaken by another
+    /// of the same write, or exemplars are turned off.
     pub ignored: usize,
-    /// Those that Prometheus drops without a word: of a series that has no sample in the head,
-    /// or too far ahead of the clock.
+    /// Exemplars that Prometheus drops silently: without a sample of their series in the head, or
+    /// too far ahead of the clock.
     pub dropped: usize,
-    /// Those that lie behind the newest of their series: "out of order exemplar".
+    /// Exemplars older than the newest of their series: "out of order exemplar".
     pub out_of_order: usize,
-    /// The series of the first [`REJECTIONS_MAX`] of these.
+    /// The series of the first [`REJECTIONS_MAX`] out-of-order exemplars.
     pub out_of_order_series: Vec<Labels>,
 }
 
-/// Exemplars by what became of them, as in [`ExemplarOutcome`].
+/// Counts of exemplars by outcome, as in [`ExemplarOutcome`].
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ExemplarCounts {
     /// Durable now.
     pub accepted: usize,
     /// Acknowledged and not kept.
     pub ignored: usize,
-    /// Dropped without a word.
+    /// Dropped silently.
     pub dropped: usize,
-    /// Behind the newest of their series.
+    /// Older than the newest of their series.
     pub out_of_order: usize,
 }
 
 impl ExemplarOutcome {
-    /// How many of each.
+    /// Returns the counts.
     pub fn counts(&self) -> ExemplarCounts {
         ExemplarCounts {
             accepted: self.accepted,
@@ -128,42 +128,42 @@ pub struct Rejection {
     pub labels: Labels,
     /// Its time.
     pub timestamp_ms: i64,
-    /// What its value is.
+    /// Type of its value.
     pub kind: SampleKind,
-    /// Why.
+    /// Reason for the refusal.
     pub reason: RejectReason,
-    /// What was found, where the head has no room for the series.
+    /// Exceeded limit, if the head has no room for the series.
     pub overflow: Option<Overflow>,
-    /// The limit of the retention, where the sample is older than that.
+    /// Retention limit, if the sample is older than that.
     pub floor: Option<RetentionFloor>,
 }
 
-/// What was found when the head had no room for a series.
+/// Limit that the head exceeded when it refused a series.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Overflow {
-    /// The metric of the series where the limit is one for each metric; else that which has the
-    /// most active series.
+    /// The metric of the series for a limit per metric; else the metric with the most active
+    /// series.
     pub metric: String,
-    /// Its active series.
+    /// Active series of the metric.
     pub metric_series: usize,
     /// Active series, of the metric or of all, or bytes of the head.
     pub found: usize,
-    /// The limit of that.
+    /// The exceeded limit.
     pub limit: usize,
 }
 
 /// Samples that were refused because the head had no room for their series.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RefusedSeries {
-    /// The metric; empty for all those that are not told apart.
+    /// The metric; empty for all metrics that are counted together.
     pub metric: String,
     /// The limit.
     pub reason: RejectReason,
-    /// How many samples.
+    /// Number of samples.
     pub samples: u64,
 }
 
-/// What the value of a sample is.
+/// Type of a sample's value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum SampleKind {
     /// A float.
@@ -178,7 +178,7 @@ impl SampleKind {
 }
 
 impl AppendOutcome {
-    /// Notes a refused sample.
+    /// Adds a refused sample.
     pub(crate) fn reject(
         &mut self,
         labels: impl FnOnce() -> Labels,
@@ -194,7 +194,7 @@ impl AppendOutcome {
         }
     }
 
-    /// Notes a refused sample of a series for which the head has no room.
+    /// Adds a refused sample of a series for which the head has no room.
     pub(crate) fn reject_series(
         &mut self,
         labels: &Labels,

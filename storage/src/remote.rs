@@ -1,8 +1,8 @@
-//! How object stores are reached: what is set here counts more than the environment.
+//! Access to object stores; these options take precedence over the environment.
 
 use std::fmt;
 
-/// Something that is never shown: prints as `<secret>`.
+/// Secret text, which prints as `<secret>`.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret(String);
 
@@ -12,7 +12,7 @@ impl Secret {
         Secret(text.into())
     }
 
-    /// The secret itself, for whoever signs with it.
+    /// Returns the text of the secret, for signing requests.
     pub(crate) fn expose(&self) -> &str {
         &self.0
     }
@@ -30,7 +30,7 @@ impl fmt::Display for Secret {
     }
 }
 
-/// How object stores are reached. What is `None` comes from the environment.
+/// Access to object stores. `None` takes the value from the environment.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RemoteOptions {
     /// For `s3://` URLs.
@@ -41,26 +41,26 @@ pub struct RemoteOptions {
     pub azure: AzureOptions,
 }
 
-/// How S3, or what speaks like it, is reached. Else the variables `AWS_…` count.
+/// Access to S3 or a compatible server. The environment variables are `AWS_…`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct S3Options {
     /// The URL of the server.
     pub endpoint: Option<String>,
     /// The region.
     pub region: Option<String>,
-    /// Whether the bucket stands in the path of requests, and not in front of the host's name.
+    /// Whether the bucket is in the path of requests instead of the host name.
     pub is_path_style: Option<bool>,
-    /// Whether the connection may be one without TLS.
+    /// Whether to allow connections without TLS.
     pub allow_http: Option<bool>,
-    /// Who asks.
+    /// ID of the access key.
     pub access_key_id: Option<String>,
-    /// What proves it.
+    /// Secret of the access key.
     pub secret_access_key: Option<Secret>,
-    /// What proves it for a while.
+    /// Token of temporary credentials.
     pub session_token: Option<Secret>,
 }
 
-/// How Google Cloud Storage is reached. Else the variables `GOOGLE_…` count.
+/// Access to Google Cloud Storage. The environment variables are `GOOGLE_…`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct GcsOptions {
     /// The URL of the server.
@@ -71,7 +71,7 @@ pub struct GcsOptions {
     pub service_account_key: Option<Secret>,
 }
 
-/// How Azure Blob Storage is reached. Else the variables `AZURE_…` count.
+/// Access to Azure Blob Storage. The environment variables are `AZURE_…`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct AzureOptions {
     /// The URL of the server.
@@ -82,15 +82,15 @@ pub struct AzureOptions {
     pub account: Option<String>,
     /// Its key.
     pub access_key: Option<Secret>,
-    /// The application that asks.
+    /// Client ID of the application.
     pub client_id: Option<String>,
-    /// Its secret.
+    /// Client secret of the application.
     pub client_secret: Option<Secret>,
-    /// Its directory.
+    /// Directory (tenant) of the application.
     pub tenant_id: Option<String>,
 }
 
-/// A URL without the user and password that may stand in it.
+/// Returns a URL without the user and password that it may contain.
 pub fn without_credentials(url: &str) -> String {
     let Some((scheme, rest)) = url.split_once("://") else {
         return url.to_owned();

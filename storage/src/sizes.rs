@@ -12,7 +12,7 @@ pub struct Sizes {
     /// Maximum number of series in a block. A block states how many it has.
     pub(crate) block_series_max: usize,
     /// Ids in a page of the forward index. It is part of the format: readers compute the page of an
-    /// id from it, so a store is damaged to a process with another size.
+    /// id from it, so a store looks damaged to a process with another size.
     pub(crate) page_ids: u32,
     /// Maximum number of series that one write registers.
     pub(crate) register_series_max: usize,

@@ -1,15 +1,15 @@
-//! What every value but a block has in common: a checksum in front.
+//! Stored form of every value except blocks: a checksum and the rest.
 //!
 //! ```text
 //! crc32c:4 LE of key and rest │ rest
 //! ```
-//!
+//! The checksum includes the key, so that a value under a wrong key is found, too.
 //! The key is part of the sum, so that a value under a wrong key is found too.
 
 use crate::error::StoreError;
 use crate::keys;
 
-/// The value of a key.
+/// Encodes the value of a key.
 pub(crate) fn encode(key: &[u8], body: &[u8]) -> Vec<u8> {
     let mut value = Vec::with_capacity(4 + body.len());
     value.extend_from_slice(&checksum(key, body).to_le_bytes());
@@ -17,7 +17,7 @@ pub(crate) fn encode(key: &[u8], body: &[u8]) -> Vec<u8> {
     value
 }
 
-/// What the value of a key says, once its checksum has been found good.
+/// Checks the checksum of a value, and returns the rest.
 pub(crate) fn decode<'a>(key: &[u8], value: &'a [u8]) -> Result<&'a [u8], StoreError> {
     let Some((stored, body)) = value.split_first_chunk::<4>() else {
         return Err(corrupt(key, format!("value of {} bytes has no checksum", value.len())));
@@ -30,12 +30,12 @@ pub(crate) fn decode<'a>(key: &[u8], value: &'a [u8]) -> Result<&'a [u8], StoreE
     Ok(body)
 }
 
-/// A value of one number.
+/// Encodes a value of one number.
 pub(crate) fn encode_u32(key: &[u8], number: u32) -> Vec<u8> {
     encode(key, &number.to_le_bytes())
 }
 
-/// The one number of a value.
+/// Decodes the number of a value.
 pub(crate) fn decode_u32(key: &[u8], value: &[u8]) -> Result<u32, StoreError> {
     let body = decode(key, value)?;
     let number = body
@@ -44,7 +44,7 @@ pub(crate) fn decode_u32(key: &[u8], value: &[u8]) -> Result<u32, StoreError> {
     Ok(u32::from_le_bytes(number))
 }
 
-/// The error that names a key.
+/// Returns the error for a damaged value.
 pub(crate) fn corrupt(key: &[u8], detail: impl Into<String>) -> StoreError {
     StoreError::Corrupt { location: format!("key {}", keys::printable(key)), detail: detail.into() }
 }

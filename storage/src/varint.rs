@@ -1,4 +1,4 @@
-//! LEB128 numbers of stored values, and labels behind a length.
+//! LEB128 numbers of stored values, and labels with their length.
 
 use model::Labels;
 use model::labels::check_packed;

@@ -1,33 +1,33 @@
-//! How time is cut: partitions of a day, windows of two hours inside them.
+//! Division of time: partitions of a day, windows of two hours inside them.
 
-/// The span of a window: what is sealed together.
+/// Span of a window, the unit of sealing.
 pub(crate) const WINDOW_MS: i64 = 2 * 60 * 60 * 1000;
-/// The span of a partition: what has one index, and is deleted together.
+/// Span of a partition, the unit of indexing and deletion.
 pub(crate) const PARTITION_MS: i64 = 24 * 60 * 60 * 1000;
 /// Windows in a partition.
 pub(crate) const PARTITION_WINDOWS: i64 = PARTITION_MS / WINDOW_MS;
-/// The earliest time that is stored, in the year 1830: it bounds how many partitions there are.
+/// Earliest time that is stored, in the year 1830, which limits the number of partitions.
 pub(crate) const TIME_MIN_MS: i64 = -(1 << 42);
-/// The latest time that is stored, in the year 2248.
+/// Latest time that is stored, in the year 2248.
 pub(crate) const TIME_MAX_MS: i64 = 1 << 43;
 
-/// The window that a time falls into, counted from the epoch.
+/// Returns the window of a time, counted from the epoch.
 #[inline]
 pub(crate) fn window_of(timestamp_ms: i64) -> i64 {
     timestamp_ms.div_euclid(WINDOW_MS)
 }
 
-/// The partition that a window lies in.
+/// Returns the partition of a window.
 pub(crate) fn partition_of_window(window: i64) -> i64 {
     window.div_euclid(PARTITION_WINDOWS)
 }
 
-/// The place of a window in its partition, 0 to 11.
+/// Returns the index of a window in its partition, 0 to 11.
 pub(crate) fn window_in_partition(window: i64) -> u8 {
     window.rem_euclid(PARTITION_WINDOWS) as u8
 }
 
-/// The day of a partition, as `2006-01-02`, for logs.
+/// Returns the day of a partition, as `2006-01-02`, for logs.
 pub(crate) fn date_of(partition: i64) -> String {
     match chrono::DateTime::from_timestamp_millis(partition.saturating_mul(PARTITION_MS)) {
         Some(time) => time.format("%Y-%m-%d").to_string(),
@@ -35,7 +35,7 @@ pub(crate) fn date_of(partition: i64) -> String {
     }
 }
 
-/// First time after a partition.
+/// Returns the first time after a partition.
 pub(crate) fn partition_end_ms(partition: i64) -> i64 {
     partition.saturating_add(1).saturating_mul(PARTITION_MS)
 }
@@ -47,7 +47,7 @@ pub(crate) struct TimeBounds {
     pub(crate) min_ms: i64,
     /// The latest time.
     pub(crate) max_ms: i64,
-    /// How far behind the newest sample one may lie; `None` for any distance.
+    /// Maximum age of a sample relative to the newest; `None` for no limit.
     pub(crate) out_of_order_window_ms: Option<i64>,
 }
 
