@@ -84,7 +84,7 @@ impl Changes {
         if stairs.expired.len() > STAIRS_MAX
             && let [(_, latest_ms), (version, _), ..] = stairs.expired[..]
         {
-            // The first stair takes over the change number of the second.
+            // The second stair takes over the later limit of the first.
             stairs.expired.remove(0);
             stairs.expired[0] = (version, latest_ms);
         }

@@ -66,7 +66,7 @@ pub enum StoreError {
         /// The limit.
         limit: usize,
     },
-    /// Retry later: the object store takes no writes. Samples that were stored are then ignored.
+    /// Retry later: the object store takes no writes. A retry ignores samples stored all the same.
     #[error(
         "the object store has not taken a write within {}{}; {}",
         seconds(*.waited),
@@ -77,7 +77,7 @@ pub enum StoreError {
     Stalled {
         /// Time waited.
         waited: Duration,
-        /// Whether the write is under way, and can still be stored.
+        /// True if the write is under way, and can still be stored.
         may_be_stored: bool,
         /// Answer of the object store, if there was one.
         reason: Option<String>,
@@ -106,8 +106,8 @@ pub enum StoreError {
     Overtaken,
     /// Stop the other process, or wait until it has stopped: it writes to the store.
     #[error(
-        "the store is in use by another process ({0}): stop that one first; --mode=reader reads \
-         the store beside it"
+        "the store is in use by another process ({0}): stop that one first, or read the store with \
+         --mode=reader"
     )]
     InUse(String),
     /// Give up: the store is not the one that this process has opened.

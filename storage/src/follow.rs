@@ -35,7 +35,7 @@ use crate::window::{PARTITION_WINDOWS, partition_end_ms};
 
 /// Interval of checking whether selections of deleted days have ended.
 const READS_ENDED_INTERVAL: Duration = Duration::from_millis(20);
-/// A reader keeps up if it is at most this multiple of its lag behind, or the minimum below.
+/// A reader keeps up if it is behind by at most this multiple of its lag, or by the minimum below.
 const LAGS_BEHIND_MAX: u32 = 3;
 const BEHIND_MIN: Duration = Duration::from_secs(10);
 
@@ -57,7 +57,7 @@ struct FollowState {
     complete_at: Instant,
     /// Error of the last attempt.
     error: Option<StoreError>,
-    /// Whether SSTs of the view are missing.
+    /// Set once SSTs of the view are missing.
     has_lost_files: bool,
 }
 
@@ -186,7 +186,7 @@ pub(crate) struct Follower {
     meta: Meta,
     /// First partition that is kept, as far as any has been deleted.
     first_kept: i64,
-    /// Whether a step was interrupted.
+    /// Set while a step is under way, and after an interrupted one.
     is_torn: bool,
 }
 

@@ -97,11 +97,11 @@ pub struct StoreOptions {
     pub owner: String,
     /// Address of this process's HTTP server, shown to others that want the store.
     pub address: Option<String>,
-    /// Whether to take a store on an object store from an owner that may be alive.
+    /// Takes a store on an object store from an owner that may be alive.
     pub take_over: bool,
     /// Duration of an owner's lease on an object store, if it is not renewed.
     pub lease_duration: Duration,
-    /// Whether to delete objects of a store without a manifest, and to start a new one.
+    /// Deletes objects of a store without a manifest, and starts a new one.
     pub discard_leftovers: bool,
     /// Age from which samples are refused, and whole days deleted; `None` keeps everything.
     pub retention_ms: Option<i64>,
@@ -139,36 +139,35 @@ pub struct StoreOptions {
     /// Maximum bytes of the head in memory. It is sealed early from three quarters on, new series
     /// are refused from seven eighths on, and all writes beyond it.
     pub head_bytes_max: usize,
-    /// Exemplars that are kept in all; the oldest make room. 0 keeps none.
+    /// Maximum number of exemplars; the oldest are evicted. 0 keeps none.
     pub exemplars_max: usize,
-    /// How long nothing must have been added to a day for its files to be merged into one run,
-    /// which takes the fewest reads: longer than it is from one seal to the next.
+    /// Time without additions to a day until it is compacted into one sorted run, which takes the
+    /// fewest reads. It is longer than the time between two seals.
     pub full_compaction_after: Duration,
-    /// How often files to be merged are looked for; `None` is every 5 s.
+    /// Interval of looking for compactions; `None` is every 5 s.
     pub compaction_interval: Option<Duration>,
-    /// How long what a crash has left is kept after a start, at least.
+    /// Minimum time after a start before leftovers of a crash are deleted.
     pub orphan_age_min: Duration,
-    /// Whether a background task seals closed windows and applies the retention. Tests turn
-    /// it off and call [`Store::maintain`](crate::Store::maintain) themselves.
+    /// Runs a background task that seals closed windows and applies the retention. Tests turn it off
+    /// and call [`Store::maintain`](crate::Store::maintain) themselves.
     pub background: bool,
-    /// Bytes of decoded blocks that are kept in memory.
+    /// Maximum bytes of decoded blocks in memory.
     pub cache_bytes_max: usize,
-    /// The cache on disk of an object store behind a network; `None` keeps nothing there.
+    /// Cache on disk for a remote object store; `None` keeps nothing on disk.
     pub disk_cache: Option<DiskCacheOptions>,
-    /// The span up to now whose days are read ahead of queries after a start; `None` reads none.
+    /// Span before now whose days are read ahead of queries after a start; `None` reads none.
     pub warm_up_span_ms: Option<i64>,
-    /// Bytes of the index of sealed days that are kept in memory; 0 reads it for each query.
+    /// Maximum bytes of the index of sealed days in memory; 0 reads it for each query.
     pub index_cache_bytes_max: usize,
-    /// Bytes of decoded floats that are kept in memory, of sealed blocks and of the head; 0
-    /// keeps none.
+    /// Maximum bytes of decoded floats in memory, of sealed blocks and of the head; 0 keeps none.
     pub columns_bytes_max: usize,
-    /// Times that a failed request to the object store is repeated; `None` repeats it until
-    /// it succeeds.
+    /// Maximum number of retries of a failed request to the object store; `None` retries until it
+    /// succeeds.
     pub object_store_retries_max: Option<u32>,
-    /// Receives why a write to the object store has failed, also while the store is being opened;
-    /// writes are repeated.
+    /// Receives the reason for a failed write to the object store, even while the store is being
+    /// opened; writes are retried.
     pub write_failures: Option<watch::Sender<Option<String>>>,
-    /// Tells the time.
+    /// Source of the time.
     pub clock: Arc<dyn Clock>,
     /// Sizes of internal work, which no caller sets.
     #[doc(hidden)]
@@ -178,9 +177,9 @@ pub struct StoreOptions {
 /// A cache on disk.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DiskCacheOptions {
-    /// Its folder, which holds nothing else. It is created.
+    /// Its directory, which holds nothing else. It is created.
     pub folder: PathBuf,
-    /// Bytes of files in it.
+    /// Maximum bytes of its files.
     pub bytes_max: u64,
 }
 

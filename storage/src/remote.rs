@@ -48,9 +48,9 @@ pub struct S3Options {
     pub endpoint: Option<String>,
     /// The region.
     pub region: Option<String>,
-    /// Whether the bucket is in the path of requests instead of the host name.
+    /// Puts the bucket in the path of requests instead of the host name.
     pub is_path_style: Option<bool>,
-    /// Whether to allow connections without TLS.
+    /// Allows connections without TLS.
     pub allow_http: Option<bool>,
     /// ID of the access key.
     pub access_key_id: Option<String>,
@@ -76,7 +76,7 @@ pub struct GcsOptions {
 pub struct AzureOptions {
     /// The URL of the server.
     pub endpoint: Option<String>,
-    /// Whether the connection may be one without TLS.
+    /// Allows connections without TLS.
     pub allow_http: Option<bool>,
     /// The storage account.
     pub account: Option<String>,

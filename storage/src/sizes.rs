@@ -45,9 +45,9 @@ pub struct Sizes {
     /// Bytes of a part in the disk cache: a quarter of what is read ahead. The number of a part
     /// counts in it, so it must not change between processes that use the same folder.
     pub(crate) cache_part_bytes: u64,
-    /// How often a follower looks for another manifest.
+    /// Interval at which a follower polls for a newer manifest.
     pub(crate) follow_interval: Duration,
-    /// How often a writer looks for a newer manifest.
+    /// Interval at which a writer polls for a newer manifest.
     pub(crate) manifest_poll_interval: Duration,
 }
 

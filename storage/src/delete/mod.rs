@@ -45,7 +45,7 @@ pub(crate) struct Tombstone {
     pub(crate) end_ms: i64,
     /// Series are covered that pass all matchers of one selector.
     pub(crate) selectors: Vec<Vec<Matcher>>,
-    /// Whether no run holds covered samples: the tombstone is kept for the log alone.
+    /// True if no run holds covered samples: the tombstone is kept for the log alone.
     pub(crate) is_cleaned: bool,
 }
 
