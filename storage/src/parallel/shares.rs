@@ -1,7 +1,7 @@
-//! Long loops of a selection, dealt to threads.
+//! Long loops of a selection, split across threads.
 //!
-//! Most of such a loop waits for memory, a few lines of it for each series: so two threads take
-//! half as long. Short ones are done where they are asked for, which costs no hand-over.
+//! Such a loop mostly waits for memory, a few cache lines per series, so two threads take half as
+//! long. Short ones run on the calling thread, without a hand-over.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::sizes::Sizes;
 /// Maximum number of threads of one loop.
 const SHARES_MAX: usize = 8;
 
-/// How many threads share a loop over so many series.
+/// Returns the number of threads for a loop over `series_count` series.
 pub(crate) fn share_count(sizes: &Sizes, series_count: usize) -> usize {
     if series_count <= sizes.inline_series_max {
         return 1;
@@ -22,7 +22,7 @@ pub(crate) fn share_count(sizes: &Sizes, series_count: usize) -> usize {
     (series_count / sizes.share_series_min).min(cores).clamp(1, SHARES_MAX)
 }
 
-/// Does work on ranges which make up `0..series_count`, and gives what comes of them in order.
+/// Runs work on ranges that make up `0..series_count`, and returns the results in order.
 ///
 /// Errors: that of the first range which fails.
 pub(crate) async fn in_shares<T, E>(
@@ -40,7 +40,7 @@ where
     on_each(sizes, series_count, ranges, work).await
 }
 
-/// Does work on each share of so many series, and gives what comes of them in order.
+/// Runs work on shares of `series_count` series in all, and returns the results in order.
 ///
 /// Errors: that of the first share which fails.
 pub(crate) async fn on_each<S, T, E>(
@@ -70,7 +70,7 @@ where
     Ok(done)
 }
 
-/// Does what takes a while apart from the runtime's threads.
+/// Runs blocking work outside the threads of the runtime.
 pub(crate) async fn apart<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, SourceError> {

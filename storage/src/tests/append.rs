@@ -1,4 +1,4 @@
-//! What is accepted, ignored and refused; limits; retention.
+//! Accepted, ignored and refused samples; limits; retention.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ use crate::{AppendOutcome, Clock, ManualClock, Store, StoreError, StoreOptions};
 
 const HOUR_MS: i64 = 60 * 60 * 1000;
 
-/// Appends one sample after the other; what became of each.
+/// Appends samples one by one, and returns the outcome of each.
 async fn fates(store: &Store, samples: &[(i64, f64)]) -> Vec<Result<&'static str, RejectReason>> {
     let mut fates = Vec::new();
     for sample in samples {
@@ -93,7 +93,7 @@ fn times_outside_of_retention_and_clock_are_out_of_bounds() {
             ..harness::options()
         };
         let store = open_with(&harness::memory(), options).await.unwrap();
-        // Nothing is too old before a sample tells that the clock is right.
+        // Nothing is too old before a sample confirms the clock.
         let other = labels(&[("__name__", "other")]);
         let samples = [(now_ms - 20 * PARTITION_MS, 1.0), (now_ms, 1.0)];
         assert_eq!(store.append(batch(&other, &samples)).await.unwrap().accepted, 2);
@@ -147,7 +147,7 @@ fn long_labels_are_refused_and_the_rest_is_kept() {
         assert_eq!((outcome.accepted, outcome.rejected.total()), (1, 2));
         assert_eq!(outcome.rejections[0].reason, RejectReason::LabelLimit);
         assert_eq!(read_all(&store).await.unwrap().len(), 1);
-        // As long as it may be, and every byte of it escaped.
+        // The maximum length, with every byte escaped.
         let zeros = "\0".repeat(crate::keys::VALUE_BYTES_MAX);
         store.append(batch(&labels(&[("a", &zeros)]), &[(1, 1.0)])).await.unwrap();
         store.seal_all().await.unwrap();
@@ -164,7 +164,7 @@ fn writes_beyond_the_queue_are_refused_as_overload() {
             let store = Arc::clone(&store);
             async move { store.append(batch(&labels(&[("a", "b")]), &[(t, 1.0)])).await }
         };
-        // Nobody commits as long as this is held.
+        // No commit can run while this lock is held.
         let log = store.core().log.lock().await;
         let first = tokio::spawn(append(1));
         let second = tokio::spawn(append(2));
@@ -210,7 +210,7 @@ fn days_beyond_the_retention_go_out_of_view_and_out_of_the_store() {
         store.append(batch(&both, &[(later_ms, 4.0)])).await.unwrap();
         let kept = [(now_ms, 3.0_f64.to_bits()), (later_ms, 4.0_f64.to_bits())];
         let left = vec![(both.clone(), kept.to_vec())];
-        assert_eq!(read_all(&store).await.unwrap(), left, "out of view");
+        assert_eq!(read_all(&store).await.unwrap(), left, "the days are hidden");
         store.maintain().await.unwrap();
         assert_eq!(store.stats().partitions_deleted, 1);
         assert_eq!(read_all(&store).await.unwrap(), left);
@@ -221,7 +221,7 @@ fn days_beyond_the_retention_go_out_of_view_and_out_of_the_store() {
             let mut scan = store.core().lsm.scan_prefix(prefix).await.unwrap();
             assert_eq!(scan.next().await.unwrap(), None, "deleted");
         }
-        // The files go as soon as the compactor comes round.
+        // Garbage collection deletes the SSTs.
         while store.core().lsm.segments().contains(&bytes::Bytes::from(dead.clone())) {
             tokio::task::yield_now().await;
         }
@@ -255,7 +255,7 @@ fn the_oldest_days_go_where_files_take_too_much() {
             store.maintain().await.unwrap();
             let left = read_all(&store).await.unwrap();
             assert!(left[0].1.len() <= kept * 200, "of {bytes_max} bytes: {}", left[0].1.len());
-            assert!(left[0].1.len() >= 200, "the newest stays");
+            assert!(left[0].1.len() >= 200, "the newest day stays");
             assert_eq!(left[0].1.last().unwrap().0, 3 * PARTITION_MS + 199_000);
             if kept == 4 {
                 assert_eq!(left[0].1.len(), 4 * 200);
@@ -270,9 +270,9 @@ fn the_oldest_days_go_where_files_take_too_much() {
             let location = Location::on(Arc::clone(&objects));
             let verified =
                 verify_at(&location, &harness::options(), &mut |_, _| {}, &mut note).await.unwrap();
-            assert_eq!(damages, [], "of what is left within {bytes_max} bytes");
-            // Merges change what files take, so that one more day may have gone since, or be out of
-            // view and about to go: whole days are left, and no more than there is room for.
+            assert_eq!(damages, [], "with a limit of {bytes_max} bytes");
+            // Compaction changes the size of SSTs, so one more day may be hidden or deleted since:
+            // whole days are left, and no more than the limit allows.
             let days: Vec<u64> = (1..=kept as u64).map(|days| days * 200).collect();
             assert!(days.contains(&verified.samples), "{} of {bytes_max} bytes", verified.samples);
         }
@@ -301,7 +301,7 @@ fn what_the_bound_of_files_has_deleted_stays_away_over_a_restart() {
             let late = batch(&series, &[(PARTITION_MS + 5, 1.0)]);
             async move { store.append(late).await.unwrap().rejected.total() == 0 }
         };
-        // Before and after what is too much has been deleted, and with a bound that is less.
+        // Before and after deletion by the limit, and with a lower limit.
         for (bytes_max, is_maintained) in [(9, true), (9, false), (9, false), (8, false)] {
             let store = open_with(&objects, bounded(Some(bytes_max))).await.unwrap();
             let store = Arc::new(store);
@@ -313,7 +313,7 @@ fn what_the_bound_of_files_has_deleted_stays_away_over_a_restart() {
             }
             store.close().await.unwrap();
         }
-        // A bound that is raised lets them be written again, and the first one does not come back.
+        // A raised limit allows writes to deleted days, and their samples do not come back.
         for bytes_max in [Some(10), None, Some(1 << 40)] {
             let store = Arc::new(open_with(&objects, bounded(bytes_max)).await.unwrap());
             let is_in_files = store.core().lsm.live_bytes().0.len() > 1;
@@ -352,13 +352,13 @@ fn a_selection_under_way_sees_a_day_whole_while_it_goes() {
         store.append(batch(&series, &[(later_ms, 3.0)])).await.unwrap();
         store.maintain().await.unwrap();
         let left = vec![(series.clone(), vec![(later_ms, 3.0_f64.to_bits())])];
-        assert_eq!(read_all(&store).await.unwrap(), left, "later ones see nothing of it");
+        assert_eq!(read_all(&store).await.unwrap(), left, "later selections do not see the day");
         assert_eq!(store.stats().partitions_deleted, 0);
         let set = under_way.await.unwrap();
-        assert_eq!(set.sample_count_estimate(0), 2, "what is sealed, and what is open");
+        assert_eq!(set.sample_count_estimate(0), 2, "a sealed and an open sample");
         store.maintain().await.unwrap();
         assert_eq!(store.stats().partitions_deleted, 1);
-        // The clock is set back: what has been hidden does not come back.
+        // Setting the clock back does not show hidden samples again.
         clock.set(100 * PARTITION_MS);
         assert_eq!(read_all(&store).await.unwrap(), left);
     });
@@ -416,7 +416,7 @@ fn idle_series_leave_the_head_and_stay_readable() {
         store.maintain().await.unwrap();
         assert_eq!(store.stats().head_series, 1);
         assert_eq!(read_all(&store).await.unwrap().len(), 2);
-        // The slot is given to another series, and the old one comes back in a third.
+        // Another series takes the slot, and the old one returns in a third.
         store.append(batch(&labels(&[("n", "third")]), &[(10 * WINDOW_MS, 1.0)])).await.unwrap();
         store.append(batch(&old, &[(WINDOW_MS + 1, 1.0)])).await.unwrap();
         assert_eq!(read_all(&store).await.unwrap().len(), 3);
@@ -509,13 +509,13 @@ fn what_is_sealed_is_neither_kept_in_the_head_nor_replayed() {
             store.core().head.for_each(|_, series| {
                 held.extend(times.map(|t| series.overlaps(t, t)));
             });
-            assert_eq!(held, [false, true, true], "the last closed window stays for a while");
+            assert_eq!(held, [false, true, true], "the last closed window stays in the head");
             assert_eq!(read_all(store).await.unwrap()[0].1.len(), 3);
         };
         check(&store).await;
         let partition = crate::keys::partition(0);
         let has_blocks = || store.core().lsm.segments().iter().any(|s| s[..] == partition[..]);
-        assert!(!has_blocks(), "they are in memory and in the log of the tree");
+        assert!(!has_blocks(), "they are in memory and in the WAL");
         crate::seal::write_out(store.core()).await.unwrap();
         assert!(has_blocks());
         drop(store);
@@ -527,7 +527,7 @@ fn what_is_sealed_is_neither_kept_in_the_head_nor_replayed() {
         assert!(store.stats().file_bytes > 0, "files in use are counted");
         store.seal_all().await.unwrap();
         assert_eq!(store.stats().log_bytes, 0, "the log is empty once everything is sealed");
-        // Its files go as soon as the compactor comes round.
+        // Garbage collection deletes its SSTs.
         while has_log() {
             tokio::task::yield_now().await;
         }
@@ -549,7 +549,7 @@ fn much_that_comes_late_is_sealed_once_it_stops() {
             store.maintain().await.unwrap();
             store.stats().seals
         };
-        assert_eq!(append(0, 1).await, 1, "what had closed before the first look");
+        assert_eq!(append(0, 1).await, 1, "the window that closed before the first check");
         assert_eq!(append(100, 50).await, 1, "few");
         store.maintain().await.unwrap();
         assert_eq!(append(1_000, 200).await, 1, "more may come");

@@ -1,4 +1,4 @@
-//! What stands beside the samples, in a whole store: exemplars and metadata.
+//! Exemplars and metadata in a whole store.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use super::faults::Faulty;
 use super::harness::{self, batch, labels, open, open_with, read_all};
 use crate::{AppendOutcome, ExemplarOutcome, Store, StoreOptions, keys};
 
-/// A write of a sample and exemplars of one series, each with its time and its value.
+/// Returns a write of a sample and exemplars of one series, as time and value.
 fn with_exemplars(series: &str, exemplars: &[(i64, f64)]) -> Batch {
     let mut all = batch(&labels(&[("__name__", series)]), &[(1, 1.0)]);
     for (timestamp_ms, value) in exemplars {
@@ -37,7 +37,7 @@ async fn append(store: &Store, batch: Batch) -> ExemplarOutcome {
     store.append(batch).await.unwrap().exemplars
 }
 
-/// Series and times of the exemplars that match, and what is missing.
+/// Returns series and times of matching exemplars, and the warnings.
 fn found(store: &Store, series: &str, start_ms: i64, end_ms: i64) -> Answer<(String, Vec<i64>)> {
     let query =
         ExemplarQuery { selectors: vec![of(series)], times: TimeRange::new(start_ms, end_ms) };
@@ -77,7 +77,7 @@ fn exemplars_are_found_by_selector_and_time() {
             let answer = found(&store, series, start_ms, end_ms);
             assert_eq!(answer, Answer { found: expected, warnings: Vec::new() });
         }
-        // A series that two selectors select is there once.
+        // A series selected twice is returned once.
         let selectors = vec![of("a"), of("a|b"), of("c")];
         let query = ExemplarQuery { selectors, times: TimeRange::new(0, 100) };
         assert_eq!(store.exemplars(&query, &Budget::unlimited()).unwrap().found.len(), 2);
@@ -93,7 +93,7 @@ fn exemplars_are_found_by_selector_and_time() {
     });
 }
 
-/// Counts of accepted, ignored, dropped and out-of-order exemplars.
+/// Returns the counts of accepted, ignored, dropped and out-of-order exemplars.
 fn fate(outcome: &ExemplarOutcome) -> [usize; 4] {
     let counts = outcome.counts();
     [counts.accepted, counts.ignored, counts.dropped, counts.out_of_order]
@@ -102,14 +102,14 @@ fn fate(outcome: &ExemplarOutcome) -> [usize; 4] {
 #[test]
 fn exemplars_are_judged_as_prometheus_does() {
     const MINUTE_MS: i64 = 60_000;
-    // Writes of one series, and what becomes of them for an out-of-order window.
+    // Writes of one series, and their outcomes for an out-of-order window.
     type Case = (Option<i64>, &'static [(&'static [(i64, f64)], [usize; 4])], &'static [i64]);
     let cases: [Case; 4] = [
         (
             Some(0),
             &[
                 (&[(MINUTE_MS, 1.0)], [1, 0, 0, 0]),
-                // The same, a later value of the same time, an earlier one, an earlier time.
+                // A duplicate, a higher value at the same time, a lower value, an earlier time.
                 (&[(MINUTE_MS, 1.0)], [0, 1, 0, 0]),
                 (&[(MINUTE_MS, 2.0)], [1, 0, 0, 0]),
                 (&[(MINUTE_MS, 1.5)], [0, 0, 0, 1]),
@@ -124,7 +124,7 @@ fn exemplars_are_judged_as_prometheus_does() {
             &[
                 (&[(3 * MINUTE_MS, 1.0)], [1, 0, 0, 0]),
                 (&[(3 * MINUTE_MS - 10, 1.0)], [1, 0, 0, 0]),
-                // Late ones of a time that is held are taken for the same.
+                // Late exemplars whose time is held count as duplicates.
                 (&[(3 * MINUTE_MS - 10, 2.0)], [0, 1, 0, 0]),
                 (&[(3 * MINUTE_MS - 20, 1.0), (3 * MINUTE_MS - 20, 2.0)], [1, 1, 0, 0]),
                 (&[(2 * MINUTE_MS, 1.0)], [0, 0, 0, 1]),
@@ -137,7 +137,7 @@ fn exemplars_are_judged_as_prometheus_does() {
             &[(&[(3 * MINUTE_MS, 1.0), (1, 1.0), (i64::MIN, 1.0)], [3, 0, 0, 0])],
             &[i64::MIN, 1, 3 * MINUTE_MS],
         ),
-        // NaN is never the same, and neither before nor after.
+        // NaN never equals NaN, and is neither before nor after it.
         (Some(0), &[(&[(1, f64::NAN)], [1, 0, 0, 0]), (&[(1, f64::NAN)], [1, 0, 0, 0])], &[1, 1]),
     ];
     for (window_ms, writes, held) in cases {
@@ -154,7 +154,7 @@ fn exemplars_are_judged_as_prometheus_does() {
             assert_eq!(all(&store), expected);
             drop(store);
             let store = open_with(&objects, options).await.unwrap();
-            assert_eq!(all(&store), expected, "as it was, after a restart");
+            assert_eq!(all(&store), expected, "unchanged by a restart");
         });
     }
 }
@@ -171,7 +171,7 @@ fn exemplars_without_a_series_or_from_the_future_are_dropped() {
         let mut write =
             with_exemplars("a", &[(now_ms + ahead_ms, 1.0), (now_ms + ahead_ms + 1, 1.0)]);
         assert_eq!(fate(&append(&store, write.clone()).await), [1, 0, 1, 0]);
-        // Without samples, of a series that is there and of one that is not.
+        // Without samples, of a known and of an unknown series.
         write.series[0].samples_end = 0;
         (write.timestamps, write.values) = (Vec::new(), Vec::new());
         write.exemplars[0].value = 2.0;
@@ -183,14 +183,18 @@ fn exemplars_without_a_series_or_from_the_future_are_dropped() {
         let stats = store.stats();
         assert_eq!((stats.exemplars, stats.exemplar_series, stats.exemplars_dropped), (2, 1, 4));
         assert_eq!((stats.log_records, stats.exemplars_appended), (1, 2));
-        // None is kept where they are turned off; the sender is not told.
+        // None is kept while exemplars are turned off; the sender is not informed.
         drop(store);
         let options = StoreOptions { exemplars_max: 0, ..options };
         let store = open_with(&objects, options).await.unwrap();
         assert_eq!(all(&store), []);
         assert_eq!(fate(&append(&store, with_exemplars("a", &[(1, 1.0)])).await), [0, 1, 0, 0]);
         append(&store, batch(&labels(&[("n", "x")]), &[(1, 1.0)])).await;
-        assert_eq!(entries(&store, keys::EXEMPLARS_PREFIX).await.len(), 0, "what was stored goes");
+        assert_eq!(
+            entries(&store, keys::EXEMPLARS_PREFIX).await.len(),
+            0,
+            "stored values are deleted"
+        );
     });
 }
 
@@ -206,7 +210,7 @@ fn old_exemplars_leave_ring_and_store() {
         }
         let expected = [("a".to_owned(), vec![18]), ("b".to_owned(), vec![17, 19])];
         assert_eq!(all(&store), expected);
-        // The value that has just gone is deleted with the next write.
+        // The next write deletes the value that has just died.
         assert_eq!(entries(&store, keys::EXEMPLARS_PREFIX).await.len(), 4);
         store.seal_all().await.unwrap();
         store.close().await.unwrap();
@@ -239,7 +243,7 @@ fn metadata_are_kept_by_metric() {
         assert_eq!(outcome, expected);
         let keys_of = async |store: &Store| entries(store, keys::METADATA_PREFIX).await;
         let stored = keys_of(&store).await;
-        // The same again writes nothing; something else is another entry, the last.
+        // A repetition writes nothing; a change adds a last entry.
         assert_eq!(store.append(write).await.unwrap(), expected);
         assert_eq!(keys_of(&store).await, stored);
         let mut other = batch(&labels(&[("__name__", "up")]), &[(1, 1.0)]);
@@ -296,7 +300,7 @@ fn damage_is_named_and_takes_only_its_own_away() {
             last = reopened(&objects, &key, &value).await;
         }
         assert_eq!((all(&last).len(), known(&last).len()), (3, 3));
-        // Metadata that are heard of again are mended.
+        // Metadata sent again replaces a damaged value.
         let key = keys::metadata("b");
         put(&last, &key, b"nothing".to_vec()).await;
         let store = open(&objects).await.unwrap();
@@ -326,7 +330,7 @@ fn what_is_acknowledged_survives_a_crash_at_any_write() {
                     }
                     acknowledged.push(time);
                 }
-                // What is not durable is not shown either.
+                // Samples that are not durable are not shown.
                 let shown = all(&store).into_iter().flat_map(|(_, times)| times);
                 let newest = acknowledged.iter().rev().take(4).rev();
                 assert!(shown.eq(newest.copied()), "{writes} {last_lands}");

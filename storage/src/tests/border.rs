@@ -1,4 +1,4 @@
-//! How long the store names the border of days that the retention has deleted.
+//! Lifetime of the record of the first kept day after the retention has deleted days.
 
 use std::sync::Arc;
 
@@ -14,13 +14,13 @@ use crate::seal;
 use crate::window::{PARTITION_MS, WINDOW_MS};
 use crate::{Clock, ManualClock, RETENTION_CONFIRMATION, Retention, Store, StoreOptions};
 
-/// The day that is deleted, the one that stays, and a time at which two days are not enough for the
-/// first, once a sample tells the store that it is so late.
+/// Times in the deleted day and in the kept one, and the clock time from which a retention of two
+/// days expires the former, once a sample confirms it.
 const DELETED_MS: i64 = 99 * PARTITION_MS;
 const KEPT_MS: i64 = 101 * PARTITION_MS;
 const DELETED_AT_MS: i64 = 102 * PARTITION_MS + WINDOW_MS;
 
-/// A store with a retention of two days or without one, at some time.
+/// Opens a store at some time, with a retention of two days or without one.
 async fn open(objects: &Arc<dyn ObjectStore>, is_bounded: bool, now_ms: i64) -> Store {
     let options = StoreOptions {
         retention_ms: is_bounded.then_some(2 * PARTITION_MS),
@@ -34,7 +34,7 @@ fn series() -> Labels {
     labels(&[("__name__", "a")])
 }
 
-/// Whether a sample is taken at a time.
+/// Returns whether a sample with a time is accepted.
 async fn takes(store: &Store, timestamp_ms: i64) -> bool {
     store.append(batch(&series(), &[(timestamp_ms, 1.0)])).await.unwrap().accepted == 1
 }
@@ -55,7 +55,7 @@ fn the_border_goes_with_the_days_where_the_log_has_nothing_of_them() {
         let store = open(&objects, true, KEPT_MS).await;
         assert!(takes(&store, DELETED_MS).await);
         store.seal_all().await.unwrap();
-        assert!(takes(&store, KEPT_MS).await, "which stays open");
+        assert!(takes(&store, KEPT_MS).await, "its window stays open");
         store.close().await.unwrap();
 
         let store = open(&objects, true, DELETED_AT_MS).await;
@@ -63,7 +63,7 @@ fn the_border_goes_with_the_days_where_the_log_has_nothing_of_them() {
         expiry::delete_expired(store.core()).await.unwrap();
         assert_eq!(store.stats().partitions_deleted, 1);
         assert!(!names_border(&store).await);
-        assert!(!takes(&store, DELETED_MS + 1).await, "the retention is as it was");
+        assert!(!takes(&store, DELETED_MS + 1).await, "the retention is unchanged");
         store.close().await.unwrap();
 
         let store = open(&objects, false, DELETED_AT_MS).await;
@@ -78,7 +78,7 @@ fn the_border_stays_until_the_records_of_the_days_are_sealed() {
         let objects = harness::memory();
         let store = open(&objects, true, KEPT_MS).await;
         assert!(takes(&store, DELETED_MS).await && takes(&store, KEPT_MS).await);
-        // Only what is closed: the log epoch stays for what is not.
+        // Only closed windows: the log epoch stays for the open ones.
         store.maintain().await.unwrap();
         assert_eq!(store.stats().partitions, 1);
         store.close().await.unwrap();
@@ -90,7 +90,7 @@ fn the_border_stays_until_the_records_of_the_days_are_sealed() {
         assert!(names_border(&store).await, "the log has a record of the day");
         store.close().await.unwrap();
 
-        // The day's watermark is gone: without the border, it would be there again.
+        // The day's watermark is deleted: without the record, its samples would return.
         let store = open(&objects, false, DELETED_AT_MS).await;
         for is_maintained in [false, true] {
             if is_maintained {
@@ -101,11 +101,11 @@ fn the_border_stays_until_the_records_of_the_days_are_sealed() {
             assert!(names_border(&store).await && !takes(&store, DELETED_MS + 1).await);
         }
         store.seal_all().await.unwrap();
-        assert!(!names_border(&store).await, "it goes with the last record");
-        assert!(!takes(&store, DELETED_MS + 1).await, "what has been hidden once stays so");
-        assert!(takes(&store, KEPT_MS + 1).await, "which begins a log epoch");
+        assert!(!names_border(&store).await, "the last log record removes it");
+        assert!(!takes(&store, DELETED_MS + 1).await, "hidden days stay hidden");
+        assert!(takes(&store, KEPT_MS + 1).await, "the write begins a log epoch");
         expiry::delete_expired(store.core()).await.unwrap();
-        assert!(takes(&store, DELETED_MS + 1).await, "nothing is left of the day");
+        assert!(takes(&store, DELETED_MS + 1).await, "the day is deleted");
         let all = [DELETED_MS + 1, KEPT_MS, KEPT_MS + 1, DELETED_AT_MS];
         assert_eq!(times(&store).await, all);
         store.close().await.unwrap();
@@ -123,7 +123,7 @@ fn a_border_that_a_store_has_kept_for_nothing_goes_with_a_start() {
         let objects = harness::memory();
         let store = open(&objects, true, DELETED_AT_MS).await;
         assert!(takes(&store, KEPT_MS).await);
-        // As stores have it that were written before it went in time.
+        // As written by stores that did not remove it in time.
         let mut set = WriteSet::default();
         set.put(KEPT_FROM.to_vec(), meta::encode_kept_from(100));
         store.core().lsm.commit(set).await.unwrap();
@@ -161,7 +161,7 @@ fn an_unconfirmed_retention_releases_nothing() {
         store.seal_all().await.unwrap();
         expiry::delete_expired(store.core()).await.unwrap();
         assert!(!names_border(&store).await && !takes(&store, DELETED_MS + 1).await);
-        // Without a limit by time there is nothing to confirm.
+        // Without a time limit there is nothing to confirm.
         store.set_retention(Retention::default());
         expiry::delete_expired(store.core()).await.unwrap();
         assert!(takes(&store, DELETED_MS + 1).await);
@@ -184,7 +184,7 @@ fn days_deleted_by_size_are_not_sealed_for_in_vain() {
                 assert!(takes(&store, time_ms).await);
             }
             store.seal_all().await.unwrap();
-            // In an open window: its log epoch stays, with a record of the day that is deleted.
+            // In an open window: its log epoch stays, with a record of the deleted day.
             assert!(takes(&store, DELETED_MS + 1).await && takes(&store, DELETED_AT_MS).await);
             seal::write_out(store.core()).await.unwrap();
             expiry::delete_expired(store.core()).await.unwrap();
@@ -216,7 +216,7 @@ fn a_shorter_retention_that_is_reverted_at_once_deletes_nothing() {
             assert_eq!(times(&store).await, all, "{time_ms:?}");
             store.seal_all().await.unwrap();
             assert_eq!(times(&store).await, all, "{time_ms:?}");
-            // A setting that stays does delete.
+            // A setting that stays deletes days.
             store.set_retention(retention(Some(PARTITION_MS)));
             store.maintain().await.unwrap();
             assert_eq!(store.stats().partitions_deleted, 1);

@@ -1,4 +1,4 @@
-//! Clocks that are wrong for a while: the retention deletes nothing because of them.
+//! Wrong clocks: the retention deletes nothing because of them.
 
 use std::sync::Arc;
 
@@ -24,21 +24,21 @@ fn debug() -> Labels {
     labels(&[("__name__", "debug")])
 }
 
-/// A store whose senders know the time, whatever the clock of its machine shows.
+/// A store whose senders know the time, whatever its clock shows.
 struct World {
     objects: Arc<dyn ObjectStore>,
     clock: Arc<ManualClock>,
     store: Store,
-    /// The true time.
+    /// True time.
     now_ms: i64,
-    /// How far the clock is ahead of it.
+    /// Error of the clock; positive if it is ahead.
     ahead_ms: i64,
-    /// Times that have been acknowledged, of both series.
+    /// Acknowledged times, of both series.
     sent: Vec<i64>,
 }
 
 impl World {
-    /// A store with some days of samples, some of which are sealed.
+    /// Opens a store with some days of samples, some of them sealed.
     async fn begin() -> World {
         let objects = harness::memory();
         let clock = Arc::new(ManualClock::new(BEGIN_MS));
@@ -53,7 +53,7 @@ impl World {
         world
     }
 
-    /// Writes samples of a time, which must be accepted.
+    /// Writes samples with a time, which must be accepted.
     async fn send(&mut self, time_ms: i64) {
         for series in [other(), debug()] {
             let outcome = self.store.append(batch(&series, &[(time_ms, 1.0)])).await.unwrap();
@@ -62,7 +62,7 @@ impl World {
         self.sent.push(time_ms);
     }
 
-    /// Lets minutes pass in which senders write what is current, and the store looks after itself.
+    /// Lets minutes pass in which senders write current samples, and the store maintains itself.
     async fn live(&mut self, minutes: i64) {
         for _ in 0..minutes {
             self.now_ms += MINUTE_MS;
@@ -77,14 +77,14 @@ impl World {
         self.clock.step_to(self.now_ms + ahead_ms);
     }
 
-    /// Writes a sample that has its time from the clock of the store's machine.
+    /// Writes a sample with the time of the store's clock.
     async fn note_clock(&self) {
         let own = labels(&[("__name__", "own")]);
         let sample = [(self.clock.now_ms(), 1.0)];
         assert_eq!(self.store.append(batch(&own, &sample)).await.unwrap().accepted, 1);
     }
 
-    /// Fails unless both series have what was acknowledged from a time on.
+    /// Panics unless both series have all acknowledged samples from a time on.
     async fn check(&self, kept_from_ms: i64) {
         let kept = self.sent.iter().filter(|time_ms| **time_ms >= kept_from_ms);
         let samples: Vec<(i64, u64)> = kept.map(|t| (*t, 1.0_f64.to_bits())).collect();
@@ -177,7 +177,7 @@ fn writes_are_accepted_once_a_clock_that_was_wrong_for_long_is_right() {
             world.note_clock().await;
             world.store.maintain().await.unwrap();
         }
-        // All agree that it is so late.
+        // All senders confirm the wrong time.
         assert!(world.store.stats().partitions_deleted > 0);
         let current = batch(&debug(), &[(world.now_ms, 1.0)]);
         let outcome = world.store.append(current).await.unwrap();

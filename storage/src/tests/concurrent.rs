@@ -1,4 +1,4 @@
-//! Writers, readers and seals at the same time: each writer reads its own writes.
+//! Concurrent writers, readers and seals: each writer reads its own writes.
 
 use std::sync::Arc;
 
@@ -28,7 +28,7 @@ fn writers_read_their_writes_while_everything_is_sealed() {
                 let labels = labels(&[("__name__", "m"), ("writer", &name)]);
                 let mut expected = Vec::new();
                 for round in 0..40_i64 {
-                    // Forth, and back into what may be sealed already.
+                    // Forward, and back into windows that may be sealed.
                     let times = [round * 400_000, round * 400_000 - 3_600_001];
                     let samples = times.map(|t| (t, (t + number) as f64));
                     let outcome = store.append(batch(&labels, &samples)).await.unwrap();

@@ -1,5 +1,4 @@
-//! Damaged bytes in values of every kind: an error that names the place, never a panic, never
-//! a silent loss.
+//! Damaged values of every kind: an error names the key; no panic, no silent loss.
 
 use std::collections::BTreeSet;
 
@@ -14,7 +13,7 @@ use crate::lsm::{Location, WriteSet};
 use crate::window::WINDOW_MS;
 use crate::{Store, StoreError, StoreOptions, keys};
 
-/// A store that reads its index and its samples each time.
+/// Opens a filled store without caches of index and samples.
 async fn filled() -> (std::sync::Arc<dyn slatedb::object_store::ObjectStore>, Store) {
     let options = harness::options();
     filled_with(StoreOptions { index_cache_bytes_max: 0, columns_bytes_max: 0, ..options }).await
@@ -64,7 +63,7 @@ pub(super) async fn put(store: &Store, key: &[u8], value: Vec<u8>) {
     store.core().lsm.commit(set).await.unwrap();
 }
 
-/// The value with one bit flipped, and cut short, at some places.
+/// Returns the value with one bit flipped, and cut short, at several offsets.
 pub(super) fn damages(key: &[u8], value: &[u8]) -> Vec<Vec<u8>> {
     let is_block = key.get(9) == Some(&b'b');
     let len = value.len() - if is_block { CHUNK_PADDING_BYTES } else { 0 };
@@ -129,7 +128,7 @@ fn nothing_is_kept_of_an_index_that_is_damaged() {
             }
             put(&store, &key, value.clone()).await;
             assert_eq!(read_through(&store).await.unwrap(), 425);
-            // What has been found good is not read again.
+            // Cached values are not read again.
             put(&store, &key, vec![0]).await;
             assert_eq!(read_through(&store).await.unwrap(), 425);
             put(&store, &key, value).await;
@@ -158,7 +157,7 @@ fn nothing_is_kept_of_a_block_that_is_damaged() {
                 put(&store, &key, value).await;
                 assert_eq!(read_through(&store).await.unwrap(), 425);
                 let misses = store.stats().columns_misses;
-                assert_eq!(misses, 6, "all but starts and histograms are kept, each once");
+                assert_eq!(misses, 6, "floats without start timestamps are cached, each once");
                 assert_eq!(read_through(&store).await.unwrap(), 425);
                 assert_eq!(store.stats().columns_misses, misses);
             }
@@ -198,7 +197,7 @@ fn a_page_of_labels_that_is_damaged_is_told_once() {
             let mut note = |damage: Damage| damages.push(damage.detail);
             let location = Location::on(objects);
             verify_at(&location, &harness::options(), &mut |_, _| {}, &mut note).await.unwrap();
-            // The bytes, and the ids behind or in front of it; not each series of the day.
+            // The damaged page, and the ids next to it; not every series of the day.
             assert!((1..=2).contains(&damages.len()), "{damages:#?}");
         }
     });
@@ -234,7 +233,7 @@ fn damage_in_log_and_meta_values_keeps_the_store_closed() {
     });
 }
 
-/// Mends a value below the store, which cannot be opened, and opens the store.
+/// Fixes a value of a store that cannot be opened, and opens the store.
 pub(super) async fn reopened(
     objects: &std::sync::Arc<dyn slatedb::object_store::ObjectStore>,
     key: &[u8],
@@ -272,8 +271,8 @@ fn damage_in_the_frames_of_a_block_names_the_series() {
                 let mut damaged = value.clone();
                 damaged[at] ^= 0x80;
                 put(&store, &key, damaged).await;
-                // The second range wants the last frame only: the others are passed over, and
-                // must not be passed over because their damaged headers say so.
+                // The second range needs only the last frame. Damaged headers of the others must
+                // not decide that they are skipped.
                 for start_ms in [0, 290_000] {
                     match read_full(&store, all(), start_ms, i64::MAX).await {
                         Err(SourceError::Corrupt { series: named, .. }) => {
@@ -312,12 +311,12 @@ fn blocks_of_a_window_that_cannot_be_sealed_go_whatever_is_sealed_beside_it() {
         for _ in 0..2 {
             let error = store.seal_all().await.unwrap_err();
             assert!(matches!(error, StoreError::Corrupt { .. }), "{error}");
-            // A block goes into a write of its own here, and the last one has failed.
+            // Each block is a write of its own here, and the last one has failed.
             assert_eq!(count(keys::blocks(0)).await, BLOCKS + BLOCKS - 1);
             assert!(count(keys::INTENTS_PREFIX.to_vec()).await >= BLOCKS - 1);
         }
         crate::seal::tidy(store.core()).await.unwrap();
-        assert_eq!(count(keys::blocks(0)).await, BLOCKS, "those of the other window");
+        assert_eq!(count(keys::blocks(0)).await, BLOCKS, "blocks of the other window");
         assert_eq!(count(keys::INTENTS_PREFIX.to_vec()).await, 0);
         let found = read(store, vec![], WINDOW_MS, 2 * WINDOW_MS - 1).await.unwrap();
         assert_eq!(found.len(), series_count);

@@ -1,6 +1,6 @@
-//! Damaged objects of every kind: bits flipped, cut short, gone, or another one in their place.
-//! Every series is read whole, or there is an error that names the object; never is a part of it
-//! missing without a word, but for what nothing else tells of.
+//! Damaged objects of every kind: flipped bits, cut short, deleted, or replaced by another. Every
+//! series is read whole, or an error names the object. The only silent losses are those that no
+//! other object shows.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -18,8 +18,8 @@ use crate::{Store, StoreOptions};
 
 const SERIES: i64 = 6;
 
-/// What is missing without a word: nothing tells of the newest file of the log, if it is gone or
-/// empty, but on a local disk.
+/// Silent losses: except on a local disk, no object shows that the newest WAL object is gone or
+/// empty.
 const SILENT: [(&str, &str, &str); 4] = [
     ("newest write-ahead log", "cut short", "exemplars missing"),
     ("newest write-ahead log", "cut short", "samples missing"),
@@ -38,7 +38,7 @@ async fn open(objects: &InMemory) -> Result<Store, crate::StoreError> {
     Store::open_at(&location, options()).await
 }
 
-/// Of a series one sample a write.
+/// Writes one sample per series and write.
 async fn write(store: &Store, times: &[i64]) {
     for number in 0..SERIES {
         for time_ms in times {
@@ -63,8 +63,8 @@ async fn write(store: &Store, times: &[i64]) {
     }
 }
 
-/// A store that was killed: two days in files, in two runs each, and two logs, one of them of a
-/// life before. And what each object is.
+/// Returns a killed store and the kind of each object: two days in SSTs, in two runs each, and two
+/// logs, one of them of an earlier process.
 async fn killed() -> (InMemory, BTreeMap<String, &'static str>) {
     let objects = InMemory::new();
     let store = open(&objects).await.unwrap();
@@ -77,7 +77,7 @@ async fn killed() -> (InMemory, BTreeMap<String, &'static str>) {
     drop(store);
     let store = open(&objects).await.unwrap();
     write(&store, &[PARTITION_MS + 9000]).await;
-    // What has been merged is not read any more.
+    // Compacted SSTs are not read any more.
     tokio::time::sleep(Duration::from_secs(10)).await;
     let files = store.core().lsm.files().into_iter();
     let kinds: BTreeMap<String, &'static str> = files
@@ -85,7 +85,7 @@ async fn killed() -> (InMemory, BTreeMap<String, &'static str>) {
             let kind = match segment[0] {
                 b'p' => "samples and index of a day",
                 b'l' => "log records",
-                b'm' => "what the store says of itself",
+                b'm' => "records of the store about itself",
                 b'd' => "dictionary",
                 b'n' => "metadata",
                 b'x' => "exemplars",
@@ -109,8 +109,8 @@ async fn killed() -> (InMemory, BTreeMap<String, &'static str>) {
             (name, false) if name.contains("/wal/") => "write-ahead log",
             (name, true) if name.contains("/manifest/") => "newest manifest",
             (name, false) if name.contains("/manifest/") => "manifest",
-            (name, true) if name.contains("/compactions/") => "newest list of merges",
-            (name, false) if name.contains("/compactions/") => "list of merges",
+            (name, true) if name.contains("/compactions/") => "newest compactions",
+            (name, false) if name.contains("/compactions/") => "compactions",
             _ => kinds.get(file).copied().unwrap_or("merged file"),
         };
         all.insert(name.clone(), kind);
@@ -118,7 +118,7 @@ async fn killed() -> (InMemory, BTreeMap<String, &'static str>) {
     (objects, all)
 }
 
-/// What becomes of a store.
+/// Returns the outcome of opening and reading a store.
 async fn outcome(objects: &InMemory, object: &str, whole: &Contents) -> BTreeSet<String> {
     let file = object.rsplit('/').next().unwrap_or_default().trim_end_matches(".sst");
     let named = |error: String| {
@@ -166,7 +166,7 @@ async fn outcome(objects: &InMemory, object: &str, whole: &Contents) -> BTreeSet
     let answer = model::Source::exemplars(&store, &query, &Budget::unlimited()).unwrap();
     let count: usize = answer.found.iter().map(|series| series.exemplars.len()).sum();
     if count < 4 * SERIES as usize {
-        let what = if answer.warnings.is_empty() { "missing" } else { "warned of" };
+        let what = if answer.warnings.is_empty() { "missing" } else { "in warnings" };
         outcomes.insert(format!("exemplars {what}"));
     }
     let answer = model::Source::metadata(&store, None, usize::MAX);
@@ -242,7 +242,7 @@ fn damaged_objects_are_errors_and_not_gaps() {
             }
         }
     }
-    assert_eq!(silent, BTreeSet::from(SILENT), "beside what is known, or mended");
+    assert_eq!(silent, BTreeSet::from(SILENT), "a new silent loss, or a fixed one");
     let kinds: BTreeSet<&str> = kinds.into_values().collect();
     assert!(kinds.len() >= 10 && !kinds.contains("unknown"), "{kinds:?}");
 }

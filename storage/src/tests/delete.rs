@@ -1,4 +1,4 @@
-//! Deleted samples never return, whatever comes afterwards; what is written later is there.
+//! Deleted samples never return; samples written later are there.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -51,7 +51,7 @@ fn a_delete_does_not_wait_until_there_may_be_a_commit() {
         while store.stats().queue_samples == 0 {
             tokio::task::yield_now().await;
         }
-        // Whoever commits has looked at the time by then.
+        // The committer has checked the time by then.
         for _ in 0..100 {
             tokio::task::yield_now().await;
         }
@@ -93,7 +93,7 @@ fn deleted_samples_stay_away_over_seals_and_restarts() {
             }
             assert_eq!(read_all(&store).await.unwrap(), expected, "after step {step}");
         }
-        assert_eq!(store.core().tombstones.counts(), (0, 0), "nothing is left to be covered");
+        assert_eq!(store.core().tombstones.counts(), (0, 0), "no tombstone is left");
     });
 }
 
@@ -105,7 +105,7 @@ fn the_newest_sample_can_be_written_again() {
         store.delete(of(1), 2000, 2000).await.unwrap();
         let outcome = store.append(batch(&series(1), &[(2000, 7.0)])).await.unwrap();
         assert_eq!((outcome.accepted, outcome.rejected.total()), (1, 0));
-        // What is left is still known.
+        // The remaining samples are still known.
         store.delete(of(1), 2000, 2000).await.unwrap();
         let outcome = store.append(batch(&series(1), &[(1000, 1.0)])).await.unwrap();
         assert_eq!((outcome.accepted, outcome.duplicates), (0, 1));
@@ -167,7 +167,7 @@ fn series_without_samples_are_not_listed() {
             assert_eq!(found, with(&[2]));
             assert_eq!(values(&store).await.len(), 7);
         }
-        // It comes back with a sample.
+        // It returns with a new sample.
         store.append(batch(&series(1), &[(1000, 5.0)])).await.unwrap();
         store.seal_all().await.unwrap();
         assert_eq!(series_between(&store, 0, 9000).await, with(&[1, 2]));
@@ -176,7 +176,7 @@ fn series_without_samples_are_not_listed() {
     });
 }
 
-/// What is listed with and without a matcher: series, values of `n`, and names.
+/// Returns lists with and without a matcher: series, values of `n`, and names.
 async fn lists(store: &Store) -> Vec<Vec<String>> {
     let mut lists = Vec::new();
     for selectors in [vec![], vec![vec![Matcher::equal("__name__", "a")]], of(2)] {
@@ -192,7 +192,7 @@ async fn lists(store: &Store) -> Vec<Vec<String>> {
 
 #[test]
 fn deleted_series_are_not_listed_once_they_are_cleaned_up() {
-    // Where the samples are: in files, in the log, in both.
+    // Places of the samples: in blocks, in the log, in both.
     for is_sealed_after in [&[0][..], &[], &[0, 1], &[1]] {
         harness::run(async {
             let objects = harness::memory();
@@ -217,7 +217,7 @@ fn deleted_series_are_not_listed_once_they_are_cleaned_up() {
             store.close().await.unwrap();
             let store = open(&objects).await.unwrap();
             assert_eq!(lists(&store).await, expected, "{is_sealed_after:?}, opened again");
-            // It is there again once it is written again.
+            // It is listed again after a new write.
             store.append(batch(&series(2), &[(1000, 3.0)])).await.unwrap();
             assert_eq!(lists(&store).await[1], ["1", "2"], "{is_sealed_after:?}, written again");
         });
@@ -305,7 +305,7 @@ fn space_is_given_back() {
         store.delete(vec![vec![selector]], i64::MIN, i64::MAX).await.unwrap();
         assert!(partition() >= before);
         store.clean_tombstones().await.unwrap();
-        // The merge runs by itself.
+        // Compaction runs in the background.
         let limit = std::time::Instant::now() + std::time::Duration::from_secs(60);
         while partition() > before / 2 {
             assert!(std::time::Instant::now() < limit, "{} of {before} bytes", partition());
@@ -366,7 +366,7 @@ fn a_delete_under_way_when_cleaning_begins_stays() {
             store.append(batch(&series(number), &samples)).await.unwrap();
         }
         store.seal_all().await.unwrap();
-        // The window of the next delete is rewritten for this one.
+        // Cleaning for this delete rewrites the window of the next one.
         store.delete(of(1), 1000, 1000).await.unwrap();
         let log = store.core().log.lock().await;
         let release = async {
@@ -411,8 +411,8 @@ fn what_cannot_be_cleaned_keeps_nothing_from_being_sealed() {
         let before = store.stats().seals;
         store.maintain().await.unwrap();
         let after = store.stats().seals;
-        assert!(after > before, "the window that has ended is sealed");
-        // A try to clean would seal everything first: it is not made again soon.
+        assert!(after > before, "the closed window is sealed");
+        // Cleaning would seal everything first, so it is not retried soon.
         append(4).await.unwrap();
         store.maintain().await.unwrap();
         assert_eq!(store.stats().seals, after);
@@ -436,16 +436,16 @@ fn writes_and_seals_take_turns_with_a_delete_of_many_series() {
         for _ in 0..=100 {
             store.core().take_turn(store.core().log.lock().await).await;
         }
-        // What has been deleted is not held any more, whether the series has had its turn or not.
+        // Deleted samples are not duplicates, whether the series has had its turn or not.
         let mut again = Batch::default();
         for number in [0, 150, 299] {
             again.push(&series(number), &[(2000, 2.0)]);
         }
         let outcome = store.append(again).await.unwrap();
         assert_eq!((outcome.accepted, outcome.duplicates), (3, 0));
-        assert!(store.core().log.lock().await.is_dropping(), "the write has waited for all turns");
+        assert!(store.core().log.lock().await.is_dropping(), "the write waited for all turns");
         store.seal_all().await.unwrap();
-        assert!(!store.core().log.lock().await.is_dropping(), "the seal has not waited");
+        assert!(!store.core().log.lock().await.is_dropping(), "the seal did not wait");
         store.core().drop_deleted(dropped).await.unwrap();
         let samples = |number: i64| {
             let is_again = [0, 150, 299].contains(&number);
@@ -482,7 +482,7 @@ fn a_crash_in_the_middle_of_a_delete_of_many_series_brings_none_back() {
         for _ in 0..=100 {
             store.core().take_turn(store.core().log.lock().await).await;
         }
-        assert_eq!(read_all(&store).await.unwrap().len(), 200, "it is in the middle");
+        assert_eq!(read_all(&store).await.unwrap().len(), 200, "the delete is half done");
         store.append(batch(&series(299), &[(1500, 5.0)])).await.unwrap();
     });
     harness::run(async {
@@ -507,14 +507,14 @@ fn writes_do_not_wait_until_the_series_of_a_delete_are_found() {
             begin_delete(store.core(), selectors, TimeRange::new(2000, 2000)).await.unwrap();
         let (epoch, sought) = store.core().log.lock().await.sought().unwrap();
         let found = store.core().head.covered(&sought);
-        // Some are written to meanwhile, one of them twice, one is none of the delete's, one is new.
+        // Some are written meanwhile: one twice, one outside of the delete, one new.
         let mut outcomes = Vec::new();
         for (number, value) in [(0, 2.0), (0, 2.0), (2, 5.0), (3, 2.0), (1000, 2.0)] {
             let outcome = store.append(batch(&series(number), &[(2000, value)])).await.unwrap();
             outcomes.push((outcome.accepted, outcome.duplicates));
         }
         assert_eq!(outcomes, [(1, 0), (0, 1), (1, 0), (0, 1), (1, 0)]);
-        assert!(store.core().log.lock().await.sought().is_some(), "a write has waited for it");
+        assert!(store.core().log.lock().await.sought().is_some(), "a write waited for the search");
         store.core().log.lock().await.note_found(epoch, found);
         store.core().drop_deleted(dropped).await.unwrap();
         let left = read_all(&*store).await.unwrap();

@@ -1,5 +1,5 @@
-//! Crashes at any write to the object store: what was acknowledged is there afterwards, and
-//! nothing is that was never sent.
+//! Crashes at any write to the object store: acknowledged samples survive, and no samples appear
+//! that were never sent.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,16 +19,16 @@ use crate::lsm::{Layer, Layered};
 use crate::window::{PARTITION_MS, WINDOW_MS};
 use crate::{Store, StoreError, StoreOptions};
 
-/// An object store that takes so many writes and no more, as if the machine had gone.
+/// An object store that accepts a number of writes, as if the machine then died.
 #[derive(Debug)]
 pub(super) struct Faulty {
     objects: Arc<dyn ObjectStore>,
     writes_left: Arc<AtomicI64>,
-    /// Whether the write that fails has been carried out all the same.
+    /// True if the failing write is carried out all the same.
     last_lands: bool,
 }
 
-/// What is to become of a write.
+/// Outcome of a write.
 #[derive(PartialEq)]
 enum Fate {
     Done,
@@ -37,7 +37,7 @@ enum Fate {
 }
 
 impl Faulty {
-    /// An object store that takes so many more writes.
+    /// Returns an object store that accepts a number of further writes.
     pub(super) fn on(
         objects: &Arc<dyn ObjectStore>,
         writes: i64,
@@ -46,7 +46,7 @@ impl Faulty {
         Faulty::told_on(objects, writes, last_lands).0
     }
 
-    /// The same, and how many it still takes: less than none once it has refused one.
+    /// Returns also the number of writes left, negative once one was refused.
     pub(super) fn told_on(
         objects: &Arc<dyn ObjectStore>,
         writes: i64,
@@ -123,18 +123,18 @@ impl MultipartUpload for FaultyUpload {
     }
 }
 
-/// What was sent: what is known of it by series and time. The value follows from both.
+/// Sent samples by series and time, which determine the value.
 #[derive(Default)]
 struct Sent(BTreeMap<(Labels, i64), Known>);
 
-/// What is known of a sample.
+/// Knowledge of a sample.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Known {
     /// It was acknowledged.
     There,
     /// It was deleted, and that was acknowledged.
     Gone,
-    /// Whether it is there is not known.
+    /// It may or may not be stored.
     Unsure,
 }
 
@@ -225,7 +225,7 @@ impl Sent {
     }
 }
 
-/// Goes through the steps on an object store that may fail; the first error ends it.
+/// Runs steps on an object store that may fail; the first error ends them.
 async fn attempt(
     objects: &Arc<dyn ObjectStore>,
     steps: &[Step],
@@ -271,7 +271,7 @@ proptest! {
             let mut sent = Sent::default();
             for (steps, writes, last_lands) in &lives {
                 let faulty = Faulty::on(&objects, *writes, *last_lands);
-                // An error is the crash; none at all is as good.
+                // An error is the crash; a run without one is fine, too.
                 let _ = attempt(&faulty, steps, &mut sent).await;
             }
             let store = open(&objects).await.unwrap();
@@ -285,7 +285,7 @@ proptest! {
     }
 }
 
-/// Writes, deletes and cleans, sealed and open: every write of it fails once.
+/// Writes, deletes and cleans, sealed and open, with each write failing once.
 #[test]
 fn deletes_hold_after_a_crash_at_every_write() {
     let samples = |times: std::ops::Range<i64>| -> Step {
@@ -352,8 +352,7 @@ fn second_writer_fences_the_first_and_sees_its_samples() {
     });
 }
 
-/// Days that go because the files take too much are there whole or not at all, whichever write is
-/// the last one.
+/// Days deleted by the size limit are there whole or not at all, whichever write is the last one.
 #[test]
 fn days_that_go_are_never_there_in_part_after_a_crash() {
     let mut writes = 0;
@@ -380,7 +379,7 @@ fn days_that_go_are_never_there_in_part_after_a_crash() {
                     Ok(store) => store.maintain().await,
                     Err(error) => Err(error),
                 };
-                // Without a bound, so that nothing but the store itself says what is to go.
+                // Without a limit, so that only the store's records decide.
                 let store = open(&objects).await.unwrap();
                 for round in 0..2 {
                     let left = read_all(&store).await.unwrap();
@@ -400,5 +399,5 @@ fn days_that_go_are_never_there_in_part_after_a_crash() {
         }
         writes += 1;
     }
-    assert!(has_gone_in_part, "no crash came into the middle");
+    assert!(has_gone_in_part, "no crash interrupted a deletion");
 }

@@ -1,5 +1,5 @@
-//! Readers beside a writer: whatever it does, they give its answers once they have caught up, and
-//! go on giving those from before until then.
+//! Readers next to a writer: once caught up they return its answers, and until then those from
+//! before.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -16,12 +16,12 @@ use crate::lsm::{self, Location};
 use crate::window::{PARTITION_MS, WINDOW_MS};
 use crate::{ManualClock, Store, StoreError, StoreOptions};
 
-/// A lag so long that nothing happens by itself but at the start.
+/// A lag so long that the reader catches up only at the start or on request.
 const LONG: Duration = Duration::from_secs(3600);
-/// How long is waited for what must come.
+/// Maximum time to wait for an event.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// A reader that takes in what is new when it is told to.
+/// Opens a reader that catches up on request.
 pub(super) async fn reader(
     objects: &Arc<dyn ObjectStore>,
     options: StoreOptions,
@@ -29,7 +29,7 @@ pub(super) async fn reader(
     Store::open_reader_at(&Location::on(Arc::clone(objects)), options, LONG).await
 }
 
-/// The contents of a reader once it has caught up.
+/// Returns the contents of a reader after catching up.
 async fn caught_up(reader: &Store) -> Contents {
     reader.catch_up().await.unwrap();
     read_all(reader).await.unwrap()
@@ -40,16 +40,16 @@ async fn seal(store: &Store) {
     crate::seal::write_out(store.core()).await.unwrap();
 }
 
-/// Waits, but not for ever, until nothing is left to be merged.
+/// Waits, with a limit, until no compaction is due.
 async fn wait_until_merged(store: &Store) {
     let started = Instant::now();
     while store.stats().unmerged_segments > 0 {
-        assert!(started.elapsed() < PATIENCE, "files are not merged");
+        assert!(started.elapsed() < PATIENCE, "compaction does not end");
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
 }
 
-/// With these, what is read comes from files each time.
+/// Returns options without caches, so that each read comes from SSTs.
 fn cold() -> StoreOptions {
     StoreOptions {
         cache_bytes_max: 0,
@@ -60,7 +60,7 @@ fn cold() -> StoreOptions {
     }
 }
 
-/// Deletes every file that no manifest and no checkpoint names, however young.
+/// Deletes all SSTs that no manifest and no checkpoint names, however young.
 async fn collect_garbage(objects: &Arc<dyn ObjectStore>) {
     lsm::collect_garbage(&Location::on(Arc::clone(objects))).await;
 }
@@ -79,7 +79,7 @@ fn readers_see_what_is_appended_sealed_and_deleted() {
         assert_eq!(caught_up(&first).await, read_all(&store).await.unwrap());
         store.seal_all().await.unwrap();
         store.append(batch(&a, &[(3, 3.0), (WINDOW_MS, 9.0)])).await.unwrap();
-        // Late, of a window that is sealed, and another value of a time that is.
+        // Late, in a sealed window, and with another value at a sealed time.
         store.append(batch(&b, &[(-5, 1.0), (1, 7.0)])).await.unwrap();
         assert_eq!(caught_up(&first).await, read_all(&store).await.unwrap());
         seal(&store).await;
@@ -88,7 +88,7 @@ fn readers_see_what_is_appended_sealed_and_deleted() {
         assert_eq!(caught_up(&first).await, read_all(&store).await.unwrap());
         store.clean_tombstones().await.unwrap();
         assert_eq!(caught_up(&first).await, read_all(&store).await.unwrap());
-        // One that has seen nothing of it, at once.
+        // A reader that has seen none of it, at once.
         assert_eq!(caught_up(&second).await, read_all(&store).await.unwrap());
         assert_eq!(first.stats().head_series, 2);
         for reader in [&first, &second] {
@@ -129,7 +129,7 @@ fn readers_go_on_where_another_writer_takes_over() {
         let before = open(&objects).await.unwrap();
         before.append(batch(&a, &[(1, 1.0)])).await.unwrap();
         let reader = reader(&objects, options()).await.unwrap();
-        // It crashes, hangs, and is closed.
+        // The writer crashes, hangs, and is closed.
         for round in 2..6 {
             let store = open(&objects).await.unwrap();
             store.append(batch(&a, &[(round, 1.0)])).await.unwrap();
@@ -170,9 +170,9 @@ fn files_of_an_old_view_stay_while_it_is_read() {
         wait_until_merged(&store).await;
         let before = lsm::file_count(&Location::on(Arc::clone(&objects))).await;
         collect_garbage(&objects).await;
-        assert_eq!(read_all(&reader).await.unwrap(), old, "the view from before is whole");
+        assert_eq!(read_all(&reader).await.unwrap(), old, "the previous view is whole");
         assert_eq!(caught_up(&reader).await, read_all(&store).await.unwrap());
-        // The old view is let go of with the next attempt, behind merges with the next but one.
+        // The next attempt drops the old view; after compactions, the next but one.
         let started = Instant::now();
         loop {
             reader.catch_up().await.unwrap();
@@ -181,7 +181,7 @@ fn files_of_an_old_view_stay_while_it_is_read() {
             if after < before {
                 break;
             }
-            assert!(started.elapsed() < PATIENCE, "{after} of {before} files are left");
+            assert!(started.elapsed() < PATIENCE, "{after} of {before} SSTs are left");
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
         assert_eq!(read_all(&reader).await.unwrap(), read_all(&store).await.unwrap());
@@ -201,7 +201,7 @@ fn a_query_that_finds_files_gone_takes_others() {
             seal(&store).await;
         }
         let reader = reader(&objects, cold).await.unwrap();
-        // As after an outage that has lasted for longer than its checkpoint.
+        // As after an outage that was longer than its checkpoint.
         let location = Location::on(Arc::clone(&objects));
         lsm::end_checkpoints(&location).await;
         store.append(batch(&a, &[(100_000, 1.0)])).await.unwrap();
@@ -212,7 +212,7 @@ fn a_query_that_finds_files_gone_takes_others() {
             read_all(&reader),
             tokio::time::timeout(PATIENCE, reader.catch_up_when_wanted())
         );
-        taken.expect("a file was missing").unwrap();
+        taken.expect("an SST was missing").unwrap();
         assert_eq!(read.unwrap(), read_all(&store).await.unwrap());
         let query = MetadataQuery { selectors: vec![], times: TimeRange::new(0, 9), limit: 0 };
         assert_eq!(reader.series(&query, &Budget::unlimited()).await.unwrap(), vec![a]);
@@ -255,7 +255,7 @@ fn days_beyond_the_retention_go_from_readers_too() {
         let with_clock = StoreOptions { clock: Arc::clone(&clock) as _, ..options() };
         let kept = StoreOptions { retention_ms: Some(2 * PARTITION_MS), ..with_clock.clone() };
         let store = open_with(&objects, kept.clone()).await.unwrap();
-        // One knows the retention, and one hears of it.
+        // One reader knows the retention, the other learns of the deletion.
         let knows = reader(&objects, kept).await.unwrap();
         let hears = reader(&objects, with_clock).await.unwrap();
         let a = labels(&[("__name__", "a")]);

@@ -1,4 +1,4 @@
-//! What the tests of the store share.
+//! Shared code of the store's tests.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,10 +14,10 @@ use crate::lsm::Location;
 use crate::sizes::Sizes;
 use crate::{ManualClock, Store, StoreError, StoreOptions};
 
-/// Samples of each series, to the bit.
+/// Samples of each series, bit by bit.
 pub(crate) type Contents = Vec<(Labels, Vec<(i64, u64)>)>;
 
-/// A sample of either kind, to the bit.
+/// A sample of either kind, bit by bit.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Read {
     pub(crate) timestamp_ms: i64,
@@ -25,7 +25,7 @@ pub(crate) struct Read {
     pub(crate) value: ReadValue,
 }
 
-/// Its value.
+/// The value of a sample.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum ReadValue {
     Float(u64),
@@ -33,7 +33,7 @@ pub(crate) enum ReadValue {
 }
 
 impl Read {
-    /// The histogram, if it is one.
+    /// Returns the histogram, if it is one.
     pub(crate) fn histogram(&self) -> Option<&Arc<Histogram>> {
         match &self.value {
             ReadValue::Float(_) => None,
@@ -42,7 +42,7 @@ impl Read {
     }
 }
 
-/// Samples of each series, floats and histograms.
+/// Floats and histograms of each series.
 pub(crate) type FullContents = Vec<(Labels, Vec<Read>)>;
 
 /// Runs a test on a runtime of its own.
@@ -55,7 +55,7 @@ pub(crate) fn run<T>(test: impl Future<Output = T>) -> T {
         .block_on(test)
 }
 
-/// Options without a background task, at a time that makes every window of the tests closed.
+/// Returns options without a background task, at a time when every window of the tests is closed.
 pub(crate) fn options() -> StoreOptions {
     StoreOptions {
         background: false,
@@ -70,8 +70,8 @@ pub(crate) fn options() -> StoreOptions {
 }
 
 impl Sizes {
-    /// Sizes with which little data fills several blocks, pages, writes and rounds, and intervals
-    /// that tests need not wait for.
+    /// Returns sizes with which little data fills several blocks, pages, writes and rounds, and
+    /// short intervals.
     pub(crate) fn small() -> Sizes {
         Sizes {
             block_series_max: 3,
@@ -95,17 +95,17 @@ impl Sizes {
     }
 }
 
-/// An object store in memory.
+/// Returns an object store in memory.
 pub(crate) fn memory() -> Arc<dyn ObjectStore> {
     Arc::new(InMemory::new())
 }
 
-/// Opens the store that lies on an object store.
+/// Opens the store on an object store.
 pub(crate) async fn open(objects: &Arc<dyn ObjectStore>) -> Result<Store, StoreError> {
     open_with(objects, options()).await
 }
 
-/// The same with options.
+/// Opens the store with options.
 pub(crate) async fn open_with(
     objects: &Arc<dyn ObjectStore>,
     options: StoreOptions,
@@ -113,19 +113,19 @@ pub(crate) async fn open_with(
     Store::open_at(&Location::on(Arc::clone(objects)), options).await
 }
 
-/// A label set.
+/// Returns a label set.
 pub(crate) fn labels(pairs: &[(&str, &str)]) -> Labels {
     Labels::from_pairs(pairs.iter().copied())
 }
 
-/// A write of one series.
+/// Returns a write of one series.
 pub(crate) fn batch(labels: &Labels, samples: &[(i64, f64)]) -> Batch {
     let mut batch = Batch::default();
     batch.push(labels, samples);
     batch
 }
 
-/// A write of histograms of one series.
+/// Returns a write of histograms of one series.
 pub(crate) fn histogram_batch(labels: &Labels, samples: &[HistogramSample]) -> Batch {
     let mut batch = Batch::default();
     batch.push(labels, &[]);
@@ -133,7 +133,7 @@ pub(crate) fn histogram_batch(labels: &Labels, samples: &[HistogramSample]) -> B
     batch
 }
 
-/// A histogram with these counts from bucket 1 on.
+/// Returns a histogram with these counts from bucket 1 on.
 pub(crate) fn histogram(counts: &[u32]) -> Histogram {
     Histogram {
         schema: 3,
@@ -145,12 +145,12 @@ pub(crate) fn histogram(counts: &[u32]) -> Histogram {
     }
 }
 
-/// A histogram as a sample.
+/// Returns a histogram as a sample.
 pub(crate) fn at(timestamp_ms: i64, histogram: Histogram) -> HistogramSample {
     HistogramSample { timestamp_ms, start_ms: 0, histogram: Arc::new(histogram) }
 }
 
-/// Everything that a source holds in a range of the series that match, which has floats alone.
+/// Reads all samples of matching series in a range, which must be floats.
 pub(crate) async fn read(
     source: &dyn Source,
     matchers: Vec<Matcher>,
@@ -166,7 +166,7 @@ pub(crate) async fn read(
     Ok(full.into_iter().map(|(labels, reads)| (labels, floats(reads))).collect())
 }
 
-/// Everything that a source holds in a range of the series that match.
+/// Reads all samples of matching series in a range.
 pub(crate) async fn read_full(
     source: &dyn Source,
     matchers: Vec<Matcher>,
@@ -178,7 +178,7 @@ pub(crate) async fn read_full(
     read_selection(source, &selection).await
 }
 
-/// Everything that a source gives for a selection.
+/// Reads all samples of a selection.
 pub(crate) async fn read_selection(
     source: &dyn Source,
     selection: &Selection,
@@ -199,7 +199,7 @@ pub(crate) async fn read_selection(
     Ok(contents)
 }
 
-/// The samples of a batch, in order.
+/// Returns the samples of a batch, in order.
 fn take_samples(batch: &mut SampleBatch) -> Vec<Read> {
     let (timestamps, values) = batch.samples();
     let floats =
@@ -220,7 +220,7 @@ fn take_samples(batch: &mut SampleBatch) -> Vec<Read> {
     samples
 }
 
-/// Reads one series in steps, so that bounds are met in the middle of frames.
+/// Reads one series in steps, so that bounds fall inside frames.
 fn read_series(set: &dyn SeriesSet, index: usize, end_ms: i64) -> Result<Vec<Read>, SourceError> {
     let mut cursor = set.cursor(index);
     let mut batch = SampleBatch::new();
@@ -251,7 +251,7 @@ fn read_series(set: &dyn SeriesSet, index: usize, end_ms: i64) -> Result<Vec<Rea
     Ok(samples)
 }
 
-/// Everything that a source holds, which has floats alone.
+/// Reads all samples of a source, which must be floats.
 pub(crate) async fn read_all(source: &dyn Source) -> Result<Contents, SourceError> {
     read(source, Vec::new(), i64::MIN, i64::MAX).await
 }

@@ -1,5 +1,5 @@
-//! Histograms and starts through the store: what is taken, what is known of resets, what is
-//! kept over a restart, and what is read of a store that an earlier version has written.
+//! Histograms and start timestamps through the store: acceptance, reset hints, restarts, and stores
+//! of an earlier version.
 
 use std::sync::Arc;
 
@@ -36,13 +36,13 @@ async fn reads(store: &Store) -> Vec<Read> {
     contents.pop().map(|(_, reads)| reads).unwrap_or_default()
 }
 
-/// Time and hint of each histogram, time alone of each float.
+/// Returns time and hint of each histogram, and the time of each float.
 async fn hints(store: &Store) -> Vec<(i64, Option<ResetHint>)> {
     let hint = |read: Read| (read.timestamp_ms, read.histogram().map(|h| h.reset_hint));
     reads(store).await.into_iter().map(hint).collect()
 }
 
-/// Checks in every state that the same samples can be in: open, replayed, sealed, and both.
+/// Checks every state of the same samples: open, replayed, sealed, and mixed.
 async fn check_everywhere(write: impl AsyncFn(&Store), check: impl AsyncFn(&Store)) {
     let objects = memory();
     let store = open(&objects).await.unwrap();
@@ -65,7 +65,7 @@ fn hints_are_decided_once_and_come_back() {
             for (time, count, hint) in [
                 (1, 5, Unknown),
                 (2, 6, Unknown),
-                // What a sender says of its counter is not believed.
+                // The hint of a sender's counter is ignored.
                 (3, 7, ResetHint::Reset),
                 (4, 8, NotReset),
                 (5, 2, NotReset),
@@ -200,7 +200,7 @@ fn what_came_twice_keeps_what_is_known_of_it() {
         async |store| {
             let samples: Vec<_> = (1..=4_u32).map(|n| at(n.into(), histogram(&[n]))).collect();
             append(store, &samples).await;
-            // The newest is known to be there; of the others it is found out by reading.
+            // The newest is known to be a duplicate; the others are compared by reading.
             let outcome = append(store, &samples).await;
             assert_eq!((outcome.accepted, outcome.duplicates), (3, 1));
         },
@@ -223,7 +223,7 @@ fn other_values_of_the_newest_time_are_refused_whatever_their_kind() {
         let gauge = Histogram { reset_hint: Gauge, ..histogram(&[1]) };
         assert_eq!(append(&store, &[at(1, gauge)]).await.duplicates, 1);
         is_duplicate(append(&store, &[at(1, histogram(&[2]))]).await);
-        // Not even one whose bits are those of the sum.
+        // A float is refused even with the bits of the histogram's sum.
         is_duplicate(append_floats(&store, &[(1, histogram(&[1]).sum)]).await);
         append_floats(&store, &[(2, 5.0)]).await;
         is_duplicate(append(&store, &[at(2, histogram(&[1]))]).await);
@@ -256,7 +256,7 @@ fn invalid_histograms_are_refused_and_the_rest_is_kept() {
         let outcome = append(&store, &[at(1, short), at(2, histogram(&[1]))]).await;
         assert_eq!((outcome.accepted, outcome.rejected.total()), (1, 1));
         assert_eq!(outcome.rejections[0].reason, RejectReason::Histogram);
-        // A new series of which nothing is taken is not created.
+        // A new series without accepted samples is not created.
         let long = labels(&[("a", &"x".repeat(20_000))]);
         let outcome =
             store.append(histogram_batch(&long, &[at(1, histogram(&[1]))])).await.unwrap();
@@ -274,7 +274,7 @@ fn histograms_weigh_what_they_take() {
             let store = Arc::clone(&store);
             async move { store.append(histogram_batch(&series(), &[at(1, histogram(&counts))])).await }
         };
-        // Nobody commits as long as this is held.
+        // No commit can run while this lock is held.
         let log = store.core().log.lock().await;
         let first = tokio::spawn(write(vec![1; 60]));
         while store.stats().queue_samples == 0 {
@@ -409,7 +409,7 @@ fn a_log_of_the_version_before_is_replayed() {
     harness::run(async {
         let objects = memory();
         let store = open(&objects).await.unwrap();
-        // One series a="b", two floats: the bytes that version 1 of a record had.
+        // One series a="b", two floats: the bytes of a record of version 1.
         let head = [1, 0, 1, 4, 1, b'a', 1, b'b', 1, 0, 2];
         let times = [0xd0, 0x0f, 0xd0, 0x0f];
         let body = [&head[..], &times, &1.5_f64.to_le_bytes(), &2.5_f64.to_le_bytes()].concat();
@@ -422,7 +422,7 @@ fn a_log_of_the_version_before_is_replayed() {
         let expected: Vec<(i64, u64)> = vec![(1000, 1.5_f64.to_bits()), (2000, 2.5_f64.to_bits())];
         let found = harness::read_all(&store).await.unwrap();
         assert_eq!(found, vec![(labels(&[("a", "b")]), expected)]);
-        // What is added now goes behind it.
+        // New samples are appended after it.
         let more = [at(3000, histogram(&[1])), at(4000, histogram(&[2]))];
         store.append(histogram_batch(&labels(&[("a", "b")]), &more)).await.unwrap();
         drop(store);

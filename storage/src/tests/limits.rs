@@ -1,4 +1,4 @@
-//! How much the head may hold: active series and bytes.
+//! Limits of the head: active series and bytes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use crate::{ManualClock, SampleKind, Store, StoreError, StoreOptions};
 
 const HOUR_MS: i64 = 3_600_000;
 
-/// A write of one sample each of some series of a metric.
+/// Returns a write of one sample each for some series of a metric.
 fn of_metric(metric: &str, series: std::ops::Range<usize>, timestamp_ms: i64) -> Batch {
     let mut batch = Batch::default();
     for number in series {
@@ -27,7 +27,7 @@ async fn open_limited(limit: impl FnOnce(&mut StoreOptions)) -> Store {
     open_with(&memory(), options).await.unwrap()
 }
 
-/// What the head says that it holds, and what it holds.
+/// Returns the accounted and the actual size of the head.
 fn accounts(store: &Store) -> [(usize, usize); 2] {
     let core = store.core();
     let (mut active, mut bytes) = (0, 0);
@@ -70,7 +70,7 @@ fn series_beyond_a_limit_are_refused_and_known_ones_beside_them_kept() {
             assert_eq!((refused.len(), refused[0].samples), (1, 10 - bomb as u64));
             assert_eq!(store.stats().active_series, 3 + bomb);
 
-            // Those that are sealed make room, and what came then is all there is.
+            // Sealed series make room; afterwards only the new ones are active.
             store.seal_all().await.unwrap();
             assert_eq!(store.stats().active_series, 0);
             let outcome = store.append(of_metric("bomb", bomb..bomb + 3, 4)).await.unwrap();
@@ -111,7 +111,7 @@ fn memory_is_bounded_and_freed_by_sealing() {
         let stats = store.stats();
         assert!((70_000..71_000).contains(&stats.head_bytes), "{}", stats.head_bytes);
 
-        // Known series go on until nothing more fits at all.
+        // Known series accept samples until nothing more fits.
         let mut time_ms = 2;
         let full = loop {
             match store.append(of_metric("bomb", 0..50, time_ms)).await {
@@ -144,7 +144,7 @@ fn accounts_agree_with_what_is_held() {
         let check = |store: &Store, at: &str| {
             let [active, bytes] = accounts(store);
             assert_eq!(active.0, active.1, "{at}");
-            // Rounding up of vectors may be noticed late.
+            // Capacity of vectors may be noticed late.
             let difference = bytes.0.abs_diff(bytes.1);
             assert!(difference * 20 <= bytes.1, "{at}: {bytes:?}");
         };
@@ -196,7 +196,7 @@ fn what_stays_open_when_its_log_epoch_ends_takes_less_and_reads_the_same() {
             expected.entry(name(kind)).or_default().insert(time_ms, value.to_bits());
             expected.clone()
         };
-        // The first window is due; of the second there are frames and a tail.
+        // The first window is due; the second has frames and a tail.
         append(&store, "gauge", HOUR_MS, 1.5).await;
         for scrape in 0..150 {
             let time_ms = 2 * HOUR_MS + scrape * 15_000;
@@ -211,7 +211,7 @@ fn what_stays_open_when_its_log_epoch_ends_takes_less_and_reads_the_same() {
             };
             let all: harness::Contents = all.iter().map(samples).collect();
             assert_eq!(read_all(store).await.unwrap(), all, "{at}");
-            // The newest of each as a query of now sees it, and one of before.
+            // Query the newest samples now, and before.
             for end_ms in [3 * HOUR_MS, 2 * HOUR_MS + 100 * 15_000 + 1] {
                 let (matchers, start_ms) = (Vec::new(), end_ms - 2 * HOUR_MS);
                 let selection = Selection {
@@ -236,7 +236,7 @@ fn what_stays_open_when_its_log_epoch_ends_takes_less_and_reads_the_same() {
         // Two tails with room for 32 raw samples are frames now.
         assert!(before - after > 32 * 16, "{before} {after}");
         check(&store, &all, "ended").await;
-        // As where the second window is due and its seal takes a while.
+        // As if the second window were due and its seal took a while.
         let head = &store.core().head;
         head.condense(0..head.slot_count(), &BTreeSet::from([1]), u32::MAX);
         assert!(store.stats().head_bytes < after - 256, "{after} {}", store.stats().head_bytes);
@@ -253,7 +253,7 @@ fn what_stays_open_when_its_log_epoch_ends_takes_less_and_reads_the_same() {
         let deleted = 2 * HOUR_MS + 10 * 15_000..=2 * HOUR_MS + 160 * 15_000;
         store.delete(vec![vec![matcher]], *deleted.start(), *deleted.end()).await.unwrap();
         all.get_mut(&name("gauge")).unwrap().retain(|time_ms, _| !deleted.contains(time_ms));
-        check(&store, &all, "deleted in part").await;
+        check(&store, &all, "partly deleted").await;
         drop(store);
         let store = open_with(&objects, options()).await.unwrap();
         check(&store, &all, "restarted").await;

@@ -1,5 +1,5 @@
-//! What crashes leave on the object store is deleted, and nothing that anybody may still want.
-//! Merges that go on after a crash are those of [`super::simulation`], where time is cheap.
+//! Leftovers of crashes on the object store are deleted, and nothing that is still needed.
+//! [`super::simulation`] covers compactions after a crash, as its time is simulated.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -21,10 +21,10 @@ use crate::window::WINDOW_MS;
 use crate::{Store, StoreError, StoreOptions};
 use testkit::s3::{ACCESS_KEY, BUCKET, S3Server, SECRET_KEY};
 
-/// How long is waited for what must come, and for what must not.
+/// Maximum time to wait for an event, or for its absence.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// Files stay as they are written, so that slatedb deletes none by itself: it waits for a merge.
+/// Options without compaction, after which slatedb would delete SSTs itself.
 fn without_merges() -> StoreOptions {
     StoreOptions { compaction_interval: Some(Duration::from_secs(86_400)), ..options() }
 }
@@ -33,14 +33,14 @@ fn series() -> Labels {
     labels(&[("__name__", "a")])
 }
 
-/// Writes a sample to a file.
+/// Writes a sample to an SST.
 async fn write_file(store: &Store, number: i64) -> Result<(), StoreError> {
     store.append(batch(&series(), &[(number * WINDOW_MS, 1.0)])).await?;
     store.seal_all().await?;
     crate::seal::write_out(store.core()).await
 }
 
-/// The files of merged data on an object store, with their bytes.
+/// Returns the SSTs on an object store, with their sizes.
 async fn stored(objects: &Arc<dyn ObjectStore>) -> Vec<(String, u64)> {
     let folder = ObjectPath::from("tessella/compacted");
     let files: Vec<_> = objects.list(Some(&folder)).try_collect().await.unwrap();
@@ -52,28 +52,28 @@ async fn names(objects: &Arc<dyn ObjectStore>) -> BTreeSet<String> {
     stored(objects).await.into_iter().map(|(name, _)| name).collect()
 }
 
-/// The files that the tree of a store consists of.
+/// Returns the SSTs that the manifest of a store names.
 fn live(store: &Store) -> BTreeSet<String> {
     store.core().lsm.files().into_iter().map(|(_, name)| name).collect()
 }
 
-/// Has everything collected that there is.
+/// Runs garbage collection until nothing is left to delete.
 async fn collect(store: &Store) {
     let started = Instant::now();
     while store.core().lsm.has_orphans().await {
-        assert!(started.elapsed() < PATIENCE, "what a crash has left stays");
+        assert!(started.elapsed() < PATIENCE, "leftovers of a crash stay");
         store.maintain().await.unwrap();
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
 }
 
-/// Puts a file where those of the tree are.
+/// Puts an object next to the SSTs.
 async fn plant(objects: &Arc<dyn ObjectStore>, name: &str, bytes: usize) {
     let path = ObjectPath::from(format!("tessella/compacted/{name}"));
     objects.put(&path, PutPayload::from(vec![1; bytes])).await.unwrap();
 }
 
-/// One sample in a file, in a life of its own: what the store has begun ends with the runtime.
+/// Writes one sample to an SST in a runtime of its own, which ends the store's tasks.
 fn live_once(objects: &Arc<dyn ObjectStore>) {
     harness::run(async {
         let store = open_with(objects, without_merges()).await.unwrap();
@@ -85,14 +85,14 @@ fn admin(objects: &Arc<dyn ObjectStore>) -> Admin {
     Admin::builder("tessella", Arc::clone(objects)).build()
 }
 
-/// The files that a manifest names, by default the newest.
+/// Returns the SSTs that a manifest names, by default the newest.
 async fn named(objects: &Arc<dyn ObjectStore>, id: Option<u64>) -> BTreeSet<String> {
     let manifest = admin(objects).read_manifest(id).await.unwrap().unwrap();
     let views: Vec<_> = manifest.all_sst_views().collect();
     views.into_iter().map(|view| format!("{}.sst", view.sst.id.value())).collect()
 }
 
-/// The files that checkpoints keep, those that slatedb writes with each merge among them.
+/// Returns the SSTs that checkpoints keep, including those of compactions.
 async fn pinned(objects: &Arc<dyn ObjectStore>) -> BTreeSet<String> {
     let mut files = BTreeSet::new();
     for checkpoint in admin(objects).list_checkpoints(None).await.unwrap() {
@@ -101,7 +101,7 @@ async fn pinned(objects: &Arc<dyn ObjectStore>) -> BTreeSet<String> {
     files
 }
 
-/// Has orphans collected until the files are those of the tree and of checkpoints.
+/// Collects orphans until only SSTs of the manifest and of checkpoints are left.
 async fn come_to_rest(objects: &Arc<dyn ObjectStore>, store: &Store) {
     let started = Instant::now();
     loop {
@@ -117,7 +117,7 @@ async fn come_to_rest(objects: &Arc<dyn ObjectStore>, store: &Store) {
     }
 }
 
-/// A life on an object store that takes so many writes: it ends with the first that is refused.
+/// Runs a process on an object store that accepts a number of writes; the first refusal ends it.
 fn live_until_refused(objects: &Arc<dyn ObjectStore>, writes: i64, last_lands: bool) {
     let (faulty, writes_left) = Faulty::told_on(objects, writes, last_lands);
     let refused = async {
@@ -136,7 +136,7 @@ fn live_until_refused(objects: &Arc<dyn ObjectStore>, writes: i64, last_lands: b
                 () = refused => {}
             }
         };
-        tokio::time::timeout(PATIENCE, ended).await.expect("the life ends");
+        tokio::time::timeout(PATIENCE, ended).await.expect("the process ends");
     });
 }
 
@@ -160,7 +160,7 @@ fn bytes_come_back_to_what_is_live_after_crashes_at_any_write() {
             assert_eq!(read_all(&store).await.unwrap(), before);
         });
     }
-    assert!(deleted > 0, "no crash has left anything");
+    assert!(deleted > 0, "no crash left anything");
 }
 
 #[test]
@@ -179,7 +179,7 @@ fn only_files_of_the_tree_go_and_none_before_its_time() {
         for _ in 0..4 {
             store.maintain().await.unwrap();
         }
-        assert!(names(&objects).await.contains(orphan), "it has been there for a moment");
+        assert!(names(&objects).await.contains(orphan), "it is too young");
     });
     harness::run(async {
         let store = open_with(&objects, without_merges()).await.unwrap();
@@ -206,12 +206,12 @@ fn files_that_a_reader_has_pinned_stay_until_it_ends() {
         let reader = Store::open_reader_at(&location, options(), long).await.unwrap();
         let before = read_all(&reader).await.unwrap();
         drop(store);
-        // Merged into others: the newest manifest does not name them any more.
+        // Compacted: the newest manifest does not name them any more.
         let merging = StoreOptions { full_compaction_after: Duration::ZERO, ..options() };
         let store = open_with(&objects, merging).await.unwrap();
         let started = Instant::now();
         while live(&store).is_superset(&pinned_by_reader) {
-            assert!(started.elapsed() < PATIENCE, "nothing is merged");
+            assert!(started.elapsed() < PATIENCE, "nothing is compacted");
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
         drop(store);
@@ -226,11 +226,11 @@ fn files_that_a_reader_has_pinned_stay_until_it_ends() {
         assert!(left.is_superset(&pinned_by_reader) && !left.contains(orphan), "{left:?}");
         assert_eq!(read_all(&reader).await.unwrap(), before);
         reader.close().await.unwrap();
-        // Those of merges end after seconds, and are taken off the manifest minutes later.
+        // Checkpoints of compactions expire in seconds, and leave the manifest minutes later.
         end_checkpoints(&Location::on(Arc::clone(&objects))).await;
         let started = Instant::now();
         while !names(&objects).await.is_disjoint(&merged) {
-            assert!(started.elapsed() < PATIENCE, "what nobody has pinned any more stays");
+            assert!(started.elapsed() < PATIENCE, "unpinned SSTs stay");
             store.maintain().await.unwrap();
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
@@ -261,7 +261,7 @@ fn halves_of_files_on_a_disk_go_and_what_is_written_to_stays() {
         let alive = half("manifest/00000000000000000099.manifest#1");
         let others = ["compacted/notes#1", "compacted/x.sst#", "compacted/x.sst#1y"].map(half);
         let store = open().await;
-        std::fs::write(&alive, "a reader goes on with it").unwrap();
+        std::fs::write(&alive, "a reader still uses it").unwrap();
         collect(&store).await;
         assert!(dead.iter().all(|path| !path.exists()), "{dead:?}");
         assert!(others.iter().chain([&alive]).all(|path| path.exists()), "{others:?}");
@@ -279,7 +279,7 @@ fn a_copy_that_a_crash_cuts_off_leaves_no_links_on_a_disk() {
         let location = Location::parse(&url, &RemoteOptions::default()).unwrap();
         let store = Store::open_at(&location, without_merges()).await.unwrap();
         write_file(&store, 1).await.unwrap();
-        // As a crash leaves it: the checkpoint, and a link that has not got its name yet.
+        // State after a crash: the checkpoint, and a link without its final name.
         let copy = store.core().lsm.snapshot("half").await.unwrap();
         drop((copy, store));
         let copies = folder.0.join("snapshots");
@@ -292,7 +292,7 @@ fn a_copy_that_a_crash_cuts_off_leaves_no_links_on_a_disk() {
     });
 }
 
-/// Half an upload, as a crash leaves it.
+/// Begins an upload as a crash leaves it.
 async fn begin_upload(location: &Location, folder: &ObjectPath, name: &str) -> ObjectPath {
     let path = folder.clone().join(name);
     let mut upload = location.object_store.put_multipart(&path).await.unwrap();
@@ -301,7 +301,7 @@ async fn begin_upload(location: &Location, folder: &ObjectPath, name: &str) -> O
     path
 }
 
-/// The uploads below a folder that the server keeps parts of.
+/// Returns the unfinished uploads below a folder.
 async fn begun(location: &Location, folder: &ObjectPath) -> Vec<ObjectPath> {
     let uploads = location.uploads.as_ref().unwrap().list(folder).await.unwrap();
     uploads.into_iter().map(|upload| upload.path).collect()
@@ -329,8 +329,8 @@ async fn halves_of_uploads_go(server: &S3Server) {
     let store = Store::open_at(&location, without_merges()).await.unwrap();
     let alive = begin_upload(&location, &ours, "01BX5ZZKBKACTAV9WEVGEMMVRZ.sst").await;
     collect(&store).await;
-    assert_eq!(begun(&location, &ours).await, [alive], "this process has begun it");
-    assert_eq!(begun(&location, &others).await, [of_others], "it is none of this store");
+    assert_eq!(begun(&location, &ours).await, [alive], "this process began it");
+    assert_eq!(begun(&location, &others).await, [of_others], "it belongs to another store");
     assert_eq!(store.stats().orphans_deleted, 1);
     assert_eq!(read_all(&store).await.unwrap(), before);
     store.close().await.unwrap();
@@ -350,7 +350,7 @@ fn halves_of_uploads_to_moto_go() {
     }
 }
 
-/// A folder that goes with the test.
+/// A directory deleted with the test.
 struct Folder(PathBuf);
 
 impl Folder {

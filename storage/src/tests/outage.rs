@@ -1,5 +1,5 @@
-//! An object store that fails for a while: writes are refused within a bound, what is in memory
-//! is read on, and all goes on by itself afterwards with nothing lost or doubled.
+//! Outages of the object store: writes are refused within a limit, reads from memory go on, and
+//! everything recovers with nothing lost or doubled.
 
 use std::fmt;
 use std::sync::Arc;
@@ -18,17 +18,17 @@ use slatedb::object_store::{
 use super::harness::{self, batch, labels, open_with, read, read_all};
 use crate::{Store, StoreError, StoreOptions};
 
-/// What the object store says while it is away.
-const REASON: &str = "nobody answers";
-/// How long writes wait here, and reads.
+/// Error of the object store during an outage.
+const REASON: &str = "no answer";
+/// Timeout for writes and reads.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// An object store that can be away. What it answers while it goes away is lost.
+/// An object store with outages, which lose the answers to running requests.
 #[derive(Debug, Clone)]
 pub(super) struct Absent {
     objects: Arc<dyn ObjectStore>,
     is_away: Arc<AtomicBool>,
-    /// Whether writes are carried out all the same, and only their answers are lost.
+    /// True if writes are carried out and only their answers are lost.
     still_writes: Arc<AtomicBool>,
 }
 
@@ -143,7 +143,7 @@ fn contents(names_and_times: &[(&str, &[i64])]) -> harness::Contents {
     names_and_times.iter().map(of).collect()
 }
 
-/// Writes until it is taken: the tree tries again once a second.
+/// Writes until it is accepted: the LSM retries once a second.
 async fn write_at_last(store: &Store, name: &str, timestamp_ms: i64) -> usize {
     for _ in 0..100 {
         if let Ok(accepted) = write(store, name, timestamp_ms).await {
@@ -151,7 +151,7 @@ async fn write_at_last(store: &Store, name: &str, timestamp_ms: i64) -> usize {
         }
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
-    panic!("no write is taken long after the object store is back");
+    panic!("no write is accepted long after the outage");
 }
 
 #[test]
@@ -166,7 +166,7 @@ fn writes_are_refused_within_a_bound_and_none_is_lost_or_doubled() {
             absent.still_writes.store(still_writes, Ordering::SeqCst);
             absent.set(true);
 
-            // The first is under way; the second waits behind it and can be taken back.
+            // The first is under way; the second waits in the queue and can be withdrawn.
             let first = tokio::spawn({
                 let store = Arc::clone(&store);
                 async move { write(&store, "b", 2).await }
@@ -180,11 +180,11 @@ fn writes_are_refused_within_a_bound_and_none_is_lost_or_doubled() {
                 matches!(first, StoreError::Stalled { waited: PATIENCE, may_be_stored: true, .. }),
                 "{first:?}"
             );
-            // The answer says why.
+            // The answer states the reason.
             assert!(first.to_string().contains(REASON), "{first}");
-            // On a machine that is busy enough it comes so late that it is not taken at all.
+            // On a busy machine the answer is so late that the write is not accepted at all.
             assert!(is_not_stored(&second), "{second:?}");
-            // Later ones are refused at once: by how long the first has been under way.
+            // Later ones are refused at once, by the time that the first has been under way.
             let third = write(&store, "d", 4).await;
             let at_once = |waited| waited > PATIENCE;
             assert!(
@@ -196,17 +196,17 @@ fn writes_are_refused_within_a_bound_and_none_is_lost_or_doubled() {
             let refusal = store.write_refusal().unwrap();
             assert!(matches!(refusal, StoreError::Stalled { .. }), "{refusal:?}");
             assert!(refusal.to_string().contains(REASON), "{refusal}");
-            // What is in memory is read.
+            // Reads from memory succeed.
             assert_eq!(read_all(store.as_ref()).await.unwrap(), contents(&[("a", &[1])]));
 
             absent.set(false);
-            // What was under way is sent again: it has been stored, and is not stored twice.
+            // A retry of the write under way finds it stored, and does not store it twice.
             assert_eq!(write_at_last(&store, "b", 2).await, 0);
             assert_eq!(store.write_refusal(), None);
             assert_eq!(write_at_last(&store, "d", 5).await, 1);
             let expected = contents(&[("a", &[1]), ("b", &[2]), ("d", &[5])]);
             assert_eq!(read_all(store.as_ref()).await.unwrap(), expected);
-            assert_eq!(store.stats().queue_samples, 0, "the room of all is given back");
+            assert_eq!(store.stats().queue_samples, 0, "the queue is empty");
             drop(store);
             let store = open(&absent).await;
             assert_eq!(read_all(store.as_ref()).await.unwrap(), expected);
@@ -224,7 +224,7 @@ fn a_crash_while_the_object_store_is_away_loses_nothing_acknowledged() {
         absent.set(true);
         assert!(write(&store, "b", 2).await.is_err());
         drop(store);
-        // Another one, which the requests of the first do not reach.
+        // Another link, which the requests of the first do not reach.
         let store = open(&Absent::on(&objects)).await;
         assert_eq!(read_all(store.as_ref()).await.unwrap(), contents(&[("a", &[1])]));
         assert_eq!(write(&store, "b", 2).await, Ok(1));

@@ -21,7 +21,7 @@ fn a_store_is_read_as_it_is_while_it_is_written_to() {
         let [a, b] = ["a", "b"].map(|name| labels(&[("__name__", name)]));
         store.append(batch(&a, &[(1, 1.0), (2, 2.0)])).await.unwrap();
         store.append(batch(&b, &[(1, 1.0)])).await.unwrap();
-        // In files, in the log behind them, and in no files yet.
+        // In SSTs, in the log after them, and only in memory.
         store.seal_all().await.unwrap();
         crate::seal::write_out(store.core()).await.unwrap();
         store.append(batch(&b, &[(2, 2.0)])).await.unwrap();
@@ -41,7 +41,7 @@ fn a_store_is_read_as_it_is_while_it_is_written_to() {
             seen.label_values("__name__", &query, &budget).await.unwrap(),
             store.label_values("__name__", &query, &budget).await.unwrap()
         );
-        // What comes later is not seen, and the writer is not disturbed.
+        // Later writes are not seen, and the writer is not disturbed.
         store.append(batch(&a, &[(4, 4.0)])).await.unwrap();
         store.seal_all().await.unwrap();
         assert_eq!(read_all(&seen).await.unwrap(), expected);

@@ -1,4 +1,4 @@
-//! Rules of the retention: what they expire is never seen again, and gives its space back.
+//! Retention rules: expired samples are never seen again, and their space is freed.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use super::harness::{self, Contents, batch, labels, open_with, read_all};
 use crate::window::{PARTITION_MS, WINDOW_MS};
 use crate::{ManualClock, Retention, RetentionRule, Store, StoreError, StoreOptions};
 
-/// When the tests begin: at noon, in the middle of a window.
+/// Start of the tests: at noon, in the middle of a window.
 const NOW_MS: i64 = 100 * PARTITION_MS + PARTITION_MS / 2 + WINDOW_MS / 3;
 
 fn debug() -> Labels {
@@ -34,12 +34,12 @@ fn options(clock: &Arc<ManualClock>, time_ms: i64) -> StoreOptions {
     }
 }
 
-/// Samples from a time up to another, some in each window.
+/// Returns samples in a time range, some in each window.
 fn samples(start_ms: i64, end_ms: i64) -> Vec<(i64, f64)> {
     (start_ms..end_ms).step_by(WINDOW_MS as usize / 4 + 1).map(|t| (t, t as f64)).collect()
 }
 
-/// What is left of both series where the rule keeps one from a time on.
+/// Returns the rest of both series if the rule keeps one from a time on.
 fn left(samples: &[(i64, f64)], kept_from_ms: i64) -> Contents {
     let from = |start_ms: i64| -> Vec<(i64, u64)> {
         let kept = samples.iter().filter(|(t, _)| *t >= start_ms);
@@ -49,7 +49,7 @@ fn left(samples: &[(i64, f64)], kept_from_ms: i64) -> Contents {
     all.into_iter().filter(|(_, samples)| !samples.is_empty()).collect()
 }
 
-/// The start of the window in which a sample is so old.
+/// Returns the start of the window with samples of an age.
 fn border(now_ms: i64, age_ms: i64) -> i64 {
     (now_ms - age_ms).div_euclid(WINDOW_MS) * WINDOW_MS
 }
@@ -78,7 +78,7 @@ fn rules_expire_windows_and_no_others_over_seals_and_restarts() {
             store.maintain().await.unwrap();
             let expected = left(&all, border(now_ms, age_ms));
             assert_eq!(read_all(&store).await.unwrap(), expected, "step {step}");
-            // Late samples, of which the rule leaves some out.
+            // Late samples, some of which the rule refuses.
             let late = border(now_ms, age_ms) + (step % 3 - 1) * WINDOW_MS + 7;
             let refused = append(&store, &[(late, 1.0)]).await;
             assert_eq!(refused.len(), usize::from(late < border(now_ms, age_ms)), "step {step}");
@@ -137,14 +137,14 @@ fn the_shortest_rule_counts_and_what_is_gone_stays_so() {
         store.maintain().await.unwrap();
         let gone = border(NOW_MS, 2 * WINDOW_MS);
         assert_eq!(read_all(&store).await.unwrap(), left(&all, gone));
-        // Neither a longer rule nor none brings anything back.
+        // Neither a longer rule nor none restores anything.
         for times_ms in [&[5 * WINDOW_MS][..], &[]] {
             set(times_ms);
             store.maintain().await.unwrap();
             assert_eq!(read_all(&store).await.unwrap(), left(&all, gone));
         }
         assert_eq!(store.core().lsm.get(crate::keys::RULES).await.unwrap(), None);
-        // What is written without the rule is there, and goes when the rule is there again.
+        // Samples written without the rule are there, and expire when it returns.
         let old = samples(NOW_MS - 5 * WINDOW_MS, NOW_MS - 4 * WINDOW_MS);
         assert_eq!(append(&store, &old).await, []);
         let found = read_all(&store).await.unwrap();
@@ -193,7 +193,7 @@ fn series_of_which_nothing_is_kept_are_not_listed() {
         let budget = Budget::unlimited();
         assert_eq!(store.series(&query, &budget).await.unwrap(), [other()]);
         assert_eq!(store.label_values("__name__", &query, &budget).await.unwrap(), ["x"]);
-        assert_eq!(store.core().tombstones.counts().1, 0, "cleaned up, as the day is over");
+        assert_eq!(store.core().tombstones.counts().1, 0, "cleaned up after the end of the day");
     });
 }
 
@@ -220,7 +220,7 @@ fn space_of_expired_samples_is_given_back() {
         let day = || store.core().lsm.live_bytes().0.get(&100).copied().unwrap_or_default();
         let before = day();
         assert!(before > 40 * 1000 * 6, "{before} bytes");
-        // Gone, but not all of the day yet.
+        // Expired, but not the whole day yet.
         let pass_to = async |later_ms: i64| {
             clock.set(later_ms);
             let series = labels(&[("__name__", "x"), ("n", "39")]);
@@ -231,7 +231,7 @@ fn space_of_expired_samples_is_given_back() {
         assert_eq!(read_all(&store).await.unwrap().len(), 10);
         assert!(day() >= before);
         pass_to(NOW_MS + 3 * PARTITION_MS).await;
-        // The merge runs by itself.
+        // Compaction runs in the background.
         let limit = std::time::Instant::now() + std::time::Duration::from_secs(60);
         while day() > before * 3 / 10 {
             assert!(std::time::Instant::now() < limit, "{} of {before} bytes", day());
@@ -241,7 +241,7 @@ fn space_of_expired_samples_is_given_back() {
     });
 }
 
-/// Goes on from a store that holds some days until it is maintained; the first error ends it.
+/// Maintains a store with some days; the first error ends it.
 async fn live_on(
     objects: &Arc<dyn ObjectStore>,
     clock: &Arc<ManualClock>,
@@ -275,7 +275,7 @@ fn rules_hold_after_a_crash_at_every_write() {
                 let faulty = Faulty::on(&objects, writes, last_lands);
                 let lived = live_on(&faulty, &clock, now_ms).await;
                 clock.set(now_ms);
-                // Without the rule: what has once been expired in part is so whole.
+                // Without the rule: a partial expiry completes.
                 let none =
                     StoreOptions { retention_rules: vec![], ..options(&clock, PARTITION_MS) };
                 let store = open_with(&objects, none).await.unwrap();

@@ -1,4 +1,4 @@
-//! Stores that are opened with sizes other than those they were written with.
+//! Stores opened with sizes other than those they were written with.
 
 use std::sync::Arc;
 
@@ -11,14 +11,14 @@ use crate::sizes::Sizes;
 use crate::window::PARTITION_MS;
 use crate::{Store, StoreOptions};
 
-/// Series of a round: more than a small block and a small page hold, fewer than a shipped one.
+/// Series of a round: more than a small block and page hold, fewer than default ones.
 const SERIES: usize = 12;
 
 fn series(round: usize, number: usize) -> Labels {
     labels(&[("__name__", "a"), ("round", &round.to_string()), ("n", &format!("{number:02}"))])
 }
 
-/// The shipped sizes, but pages of the forward index as in other tests.
+/// Returns the default sizes, except for the pages of the forward index.
 fn shipped_but_pages() -> Sizes {
     Sizes { page_ids: Sizes::small().page_ids, ..Sizes::default() }
 }
@@ -27,7 +27,7 @@ async fn open_sized(objects: &Arc<dyn ObjectStore>, sizes: Sizes) -> Store {
     open_with(objects, StoreOptions { sizes, ..harness::options() }).await.unwrap()
 }
 
-/// Adds the series of a round to the first day, and one sample to all series of the rounds before.
+/// Adds the series of a round to the first day, and a sample to all series of earlier rounds.
 async fn write_round(store: &Store, round: usize) {
     let mut all = Batch::default();
     for earlier in 0..=round {
@@ -39,7 +39,7 @@ async fn write_round(store: &Store, round: usize) {
     store.seal_all().await.unwrap();
 }
 
-/// The number of blocks of the first day.
+/// Returns the number of blocks of the first day.
 async fn block_count(store: &Store) -> usize {
     let mut scan = store.core().lsm.scan_prefix(&keys::blocks(0)).await.unwrap();
     let mut count = 0;
@@ -83,7 +83,7 @@ fn a_store_opens_with_other_sizes_than_it_was_written_with() {
                 check(&store, round + 1, &[]).await;
                 store.close().await.unwrap();
             }
-            // Cleaning merges the runs into blocks of the size of the process.
+            // Cleaning rewrites the runs as blocks of the current size.
             for sizes in order {
                 let store = open_sized(&objects, sizes).await;
                 let deleted = series(0, 0);

@@ -1,4 +1,4 @@
-//! Copies of a store are stores of their own.
+//! Copies of a store are independent stores.
 
 use std::pin::pin;
 use std::sync::atomic::Ordering;
@@ -12,7 +12,7 @@ use super::harness::{self, batch, labels, open, options, read_all};
 use crate::lsm::Location;
 use crate::{Store, StoreError};
 
-/// How long a copy waits for an object store that has refused a write.
+/// Timeout for a copy after the object store has refused a write.
 const WAIT_MAX: std::time::Duration = std::time::Duration::from_millis(500);
 
 async fn open_copy(
@@ -46,7 +46,7 @@ fn a_copy_has_what_was_acknowledged_and_nothing_in_common() {
         assert_eq!(read_all(&store).await.unwrap()[0].1.len(), 4);
         whole.close().await.unwrap();
         store.close().await.unwrap();
-        // Without the store that they are of.
+        // Without the original store.
         let of_store = ObjectPath::from("tessella");
         let files: Vec<_> = objects.list(Some(&of_store)).try_collect().await.unwrap();
         for file in files {
@@ -76,12 +76,12 @@ fn half_a_copy_is_removed_at_the_next_start() {
             let (faulty, writes_left) = Faulty::told_on(&objects, writes, false);
             let name = format!("copy-{writes}");
             let mut copying = pin!(async { open(&faulty).await?.snapshot(&name, true).await });
-            // An object store that takes nothing is waited for.
+            // A copy waits for an object store that refuses writes.
             let snapshot = loop {
                 match tokio::time::timeout(WAIT_MAX, &mut copying).await {
                     Ok(snapshot) => break snapshot,
                     Err(_) if writes_left.load(Ordering::SeqCst) < 0 => {
-                        break Err(StoreError::Unavailable("it takes nothing".to_owned()));
+                        break Err(StoreError::Unavailable("it refuses writes".to_owned()));
                     }
                     Err(_) => {}
                 }

@@ -1,4 +1,4 @@
-//! What cleaning leaves of deleted series: nothing, once no selection can want it.
+//! Cleanup of deleted series: nothing is left once no selection needs them.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ fn named(name: &str) -> Vec<Vec<Matcher>> {
     vec![vec![Matcher::equal("__name__", name)]]
 }
 
-/// A store with two metrics on some days, sealed.
+/// Returns a sealed store with two metrics on some days.
 async fn with_days(days: i64) -> Store {
     let store = open(&harness::memory()).await.unwrap();
     for day in 0..days {
@@ -33,7 +33,7 @@ async fn with_days(days: i64) -> Store {
     store
 }
 
-/// The keys that begin with a prefix.
+/// Returns the keys with a prefix.
 async fn keys_of(store: &Store, prefix: &[u8]) -> Vec<Vec<u8>> {
     let mut scan = store.core().lsm.scan_prefix(prefix).await.unwrap();
     let mut found = Vec::new();
@@ -67,7 +67,7 @@ fn the_index_forgets_series_once_no_selection_wants_them() {
         let selection = store.core().selections.begin();
         store.delete(named("a"), i64::MIN, i64::MAX).await.unwrap();
         store.clean_tombstones().await.unwrap();
-        assert_eq!(postings().await, before, "a selection may want them");
+        assert_eq!(postings().await, before, "a selection may need them");
         drop(selection);
         store.maintain().await.unwrap();
         assert_eq!(postings().await, (0, before.1));
@@ -80,7 +80,7 @@ fn the_index_forgets_series_once_no_selection_wants_them() {
             left += page.iter().filter(|labels| !labels.as_bytes().is_empty()).count();
         }
         assert_eq!(left, 12);
-        // They come back with other ids, beside a registration that fills up a page.
+        // They return with new ids, next to a registration that fills a page.
         let again = [series("a", 3), series("c", 1)];
         for series in &again {
             store.append(batch(series, &[(WINDOW_MS, 5.0)])).await.unwrap();
@@ -110,7 +110,7 @@ fn a_day_of_which_nothing_is_left_goes_whole() {
         assert_eq!(store.core().lsm.get(&keys::gone(1)).await.unwrap(), None);
         assert_eq!(keys_of(&store, &keys::dictionary_of_pair("__name__", "a")).await.len(), 2);
         assert_eq!(store.stats().partitions, 2);
-        // The merge runs by itself.
+        // Compaction runs in the background.
         let segment = bytes::Bytes::from(keys::partition(1));
         let limit = std::time::Instant::now() + std::time::Duration::from_secs(60);
         while store.core().lsm.live_bytes().0.get(&1).is_some_and(|bytes| *bytes > 0) {
@@ -118,7 +118,7 @@ fn a_day_of_which_nothing_is_left_goes_whole() {
             assert!(std::time::Instant::now() < limit, "{}", segments.contains(&segment));
             tokio::time::sleep(std::time::Duration::from_millis(20)).await;
         }
-        // It may come back.
+        // The day may come back.
         store.append(batch(&series("a", 1), &[(PARTITION_MS, 7.0)])).await.unwrap();
         store.seal_all().await.unwrap();
         let found = read(&store, named("a").remove(0), PARTITION_MS, 2 * PARTITION_MS - 1).await;

@@ -1,5 +1,5 @@
-//! The store against a naive twin: whatever is written, sealed and reopened in whatever order,
-//! every sample is read once, and of two of one time the later write.
+//! The store against a naive twin: in any order of writes, seals and restarts, every sample is read
+//! once, and the later write wins.
 
 use std::sync::Arc;
 
@@ -22,8 +22,8 @@ use crate::{ManualClock, Store, StoreOptions};
 enum Op {
     /// Samples as series, time, value.
     Append(Vec<(u8, i64, u8)>),
-    /// A run of samples in order: series, first time, how many, how far apart, and how many of
-    /// a kind at a time: floats first, or floats alone.
+    /// Appends samples in order: series, first time, count, distance, and number of consecutive
+    /// samples of a kind: floats first, or only floats.
     Run(u8, i64, u16, i64, Option<u16>),
     SealAll,
     SealClosed(i64),
@@ -34,18 +34,18 @@ enum Op {
     Read,
     Close,
     Crash,
-    /// Files of no use go at once, while readers have views from before.
+    /// Deletes unused SSTs at once, while readers hold earlier views.
     Garbage,
 }
 
-/// Bytes of the index that are kept: none, a few, all.
+/// Returns the bytes of the index cache: none, a few, all.
 fn index_cache() -> impl Strategy<Value = usize> {
     prop_oneof![Just(0), 1_usize..5000, Just(StoreOptions::default().index_cache_bytes_max)]
 }
 
 fn time() -> impl Strategy<Value = i64> {
     prop_oneof![
-        // Few times, so that they meet again.
+        // Few distinct times, so that they collide.
         (0_i64..40).prop_map(|t| t * 15_000),
         (-40_i64..40).prop_map(|t| t * WINDOW_MS / 8),
         -(1_i64 << 36)..(1_i64 << 36),
@@ -99,7 +99,7 @@ enum Value {
     Histogram(Arc<Histogram>),
 }
 
-/// The sample of a time that a small number stands for: equal ones are equal throughout.
+/// Returns the sample of a time for a small number, always the same one.
 fn sample(number: u8, timestamp_ms: i64, value: u8) -> Sample {
     let counts = |count: i64| histogram_of(timestamp_ms.unsigned_abs() / 15_000, count);
     let value_of = |value: u8| match value {
@@ -113,12 +113,12 @@ fn sample(number: u8, timestamp_ms: i64, value: u8) -> Sample {
     Sample { number, timestamp_ms, start_ms, value: value_of(value) }
 }
 
-/// None, always the same, or the time of the sample before: equal samples have equal starts.
+/// Returns no start timestamp, a constant one, or the time of the sample before.
 fn start_of(number: u8, timestamp_ms: i64) -> i64 {
     [0, 777, timestamp_ms - 15_000][usize::from(number % 3)]
 }
 
-/// A histogram whose buckets lie in a few ways, and grow with a count.
+/// Returns a histogram in one of a few layouts, which grows with a count.
 fn histogram_of(layout: u64, count: i64) -> Histogram {
     let count = count as f64;
     let spans = match layout % 3 {
@@ -137,7 +137,7 @@ fn histogram_of(layout: u64, count: i64) -> Histogram {
     }
 }
 
-/// Appends to both; what the store refuses, the twin does not get.
+/// Appends to both; samples refused by the store are not added to the twin.
 async fn append(store: &Store, twin: &mut MemorySource, samples: &[Sample]) {
     let mut seen = std::collections::HashSet::new();
     let samples: Vec<_> =
@@ -193,7 +193,7 @@ async fn append_some(store: &Store, twin: &mut MemorySource, samples: &[&Sample]
     assert!(outcome.rejections.iter().all(|r| r.reason == RejectReason::DuplicateTimestamp));
 }
 
-/// The same without what is decided of resets; and that is true of the histogram before.
+/// Checks reset hints against the histogram before, and removes them.
 fn checked(contents: FullContents) -> FullContents {
     let mut contents = contents;
     for (labels, reads) in &mut contents {
@@ -225,7 +225,7 @@ async fn read_checked(
     checked(read_full(source, matchers, start_ms, end_ms).await.unwrap())
 }
 
-/// The newest sample of each series, where no other is asked for.
+/// Returns the newest sample of each series, read as the only one requested.
 async fn newest(
     store: &Store,
     matchers: Vec<Matcher>,
@@ -271,7 +271,7 @@ async fn check_reads(store: &Store, twin: &MemorySource, around_ms: i64) {
     }
 }
 
-/// Which series a delete means, by a small number.
+/// Returns the selectors of a delete for a small number.
 fn selectors(number: u8) -> Vec<Vec<Matcher>> {
     let one = |number: &str| vec![Matcher::equal("instance", number)];
     match number {
@@ -359,7 +359,7 @@ async fn run(
                 crate::seal::write_out(store.core()).await.unwrap();
                 lsm::collect_garbage(&lsm::Location::on(Arc::clone(&objects))).await;
                 for reader in &readers {
-                    // What it was before, whatever has gone.
+                    // The contents before the deletions.
                     read_full(reader, Vec::new(), i64::MIN, i64::MAX).await.unwrap();
                 }
             }
@@ -373,7 +373,7 @@ async fn run(
             }
         }
     }
-    // Once from the encoded bytes, and once from what that has left behind.
+    // Once from the encoded bytes, and once from the caches that this fills.
     check_reads(&store, &twin, last_ms).await;
     check_reads(&store, &twin, last_ms).await;
     for reader in &readers {
@@ -444,7 +444,7 @@ proptest! {
                 store.append(harness::batch(&labels, &[(at as i64, 1.0)])).await.unwrap();
                 // Some sealed, some sealed into a second run, some open.
                 if at == all.len() / 3 || at == all.len() / 2 {
-                    // What is known of the first run is not all of what comes.
+                    // The caches of the first run lack later samples.
                     let _ = read(&store, selectors[0].clone(), 0, 100).await.unwrap();
                     store.seal_all().await.unwrap();
                 }

@@ -1,4 +1,4 @@
-//! Reading ahead of queries, while what is read is deleted.
+//! Reading ahead of queries, while the days are deleted.
 
 use std::sync::Arc;
 
@@ -9,11 +9,11 @@ use crate::read::warm::warm_up;
 use crate::window::PARTITION_MS;
 use crate::{ManualClock, Store, StoreOptions};
 
-/// When the test begins, and for how long samples are kept.
+/// Start of the test, and the retention.
 const NOW_MS: i64 = 100 * PARTITION_MS;
 const KEPT_MS: i64 = 2 * PARTITION_MS;
 
-/// A store with a sealed day, which has just been opened.
+/// Returns a newly opened store with a sealed day.
 async fn with_day(clock: &Arc<ManualClock>) -> Store {
     let objects = harness::memory();
     let options = StoreOptions {
@@ -30,13 +30,13 @@ async fn with_day(clock: &Arc<ManualClock>) -> Store {
     open_with(&objects, options).await.unwrap()
 }
 
-/// Lets time pass, of which a sample tells the store.
+/// Sets the clock, and confirms it with a sample.
 async fn pass_to(clock: &ManualClock, store: &Store, now_ms: i64) {
     clock.set(now_ms);
     store.append(batch(&labels(&[("__name__", "a")]), &[(now_ms, 1.0)])).await.unwrap();
 }
 
-/// On one thread, so that nothing is read while the test has its turn.
+/// Runs on one thread, so that no read-ahead happens during the test's turn.
 fn run(test: impl Future<Output = ()>) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     runtime.unwrap().block_on(test);
@@ -48,12 +48,12 @@ fn a_day_that_is_read_ahead_is_deleted_behind_it() {
         let clock = Arc::new(ManualClock::new(NOW_MS));
         let store = with_day(&clock).await;
         let mut warming = Box::pin(warm_up(Arc::clone(store.core()), KEPT_MS));
-        assert!(poll!(&mut warming).is_pending(), "it waits for the object store");
+        assert!(poll!(&mut warming).is_pending(), "reading ahead waits for the object store");
         pass_to(&clock, &store, NOW_MS + KEPT_MS).await;
         store.maintain().await.unwrap();
-        assert_eq!(store.stats().partitions_deleted, 0, "its index is being read");
+        assert_eq!(store.stats().partitions_deleted, 0, "the index is being read");
         warming.await;
-        assert!(store.stats().warmed_bytes > 0, "the day has been read to its end");
+        assert!(store.stats().warmed_bytes > 0, "the whole day was read");
         store.maintain().await.unwrap();
         assert_eq!(store.stats().partitions_deleted, 1);
     });
@@ -64,7 +64,7 @@ fn a_day_that_is_about_to_be_deleted_is_not_read_ahead() {
     run(async {
         let clock = Arc::new(ManualClock::new(NOW_MS));
         let store = with_day(&clock).await;
-        // A selection that goes on keeps it from being deleted.
+        // A running selection keeps the day from being deleted.
         let selection = store.core().selections.begin();
         pass_to(&clock, &store, NOW_MS + KEPT_MS).await;
         store.maintain().await.unwrap();

@@ -1,8 +1,8 @@
-//! Numbers that follow from a seed.
+//! Random numbers from a seed.
 
 use std::ops::Range;
 
-/// SplitMix64: every seed is as good as any other.
+/// SplitMix64, for which every seed is equally good.
 #[derive(Debug, Clone)]
 pub(super) struct Chance(u64);
 
@@ -18,7 +18,7 @@ impl Chance {
         mixed ^ (mixed >> 31)
     }
 
-    /// Another one, which what is drawn from this one does not change.
+    /// Returns an independent generator, whose draws do not affect this one.
     pub(super) fn fork(&mut self) -> Chance {
         Chance::new(self.next())
     }
@@ -31,7 +31,7 @@ impl Chance {
         range.start + self.below((range.end - range.start).max(1) as u64) as i64
     }
 
-    /// Whether something happens that does so many times in a thousand.
+    /// Returns true with a probability in thousandths.
     pub(super) fn happens(&mut self, of_thousand: u64) -> bool {
         self.below(1000) < of_thousand
     }

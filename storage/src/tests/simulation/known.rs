@@ -1,35 +1,35 @@
-//! The twin: what is known of each sample from what was sent and what was answered.
+//! The twin: knowledge of each sample from requests and answers.
 //!
-//! A cell is a series at a time. What happens to it is a list of events in the order in which they
-//! were sent, each sure, open, or not to have happened. From its end back to the first sure one,
-//! everything that is not sure may have been the last: these are the values that may be read.
+//! A cell is a series at a time. Its events are listed in the order of sending, each sure, open, or
+//! known not to have happened. Any unsure event after the last sure one may have been the last: so
+//! these are the values that may be read.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A series by its number, and a time.
+/// Number of a series, and a time.
 pub(super) type Cell = (u8, i64);
 
-/// The value of a sample, which no other write has; `None` where there is no sample.
+/// Value of a sample, unique to its write; `None` where there is no sample.
 pub(super) type Content = Option<u64>;
 
-/// Whether something has happened.
+/// Knowledge of an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Certainty {
     /// It is under way.
     Open,
     /// It was acknowledged.
     Yes,
-    /// The answer was an error after which it is not known.
+    /// The answer was an error that leaves it unknown.
     Maybe,
     /// The answer was that nothing is stored.
     No,
 }
 
-/// Something that was sent.
+/// A sent request.
 #[derive(Debug)]
 struct Request {
     certainty: Certainty,
-    /// The process that it was sent to.
+    /// Process that received it.
     life: u32,
     kind: Kind,
 }
@@ -49,7 +49,7 @@ enum Kind {
 struct Event {
     what: What,
     request: usize,
-    /// Whether a write may have refused this sample alone, and that has not been answered.
+    /// True if a write may have refused this sample alone, without an answer.
     may_be_refused: bool,
 }
 
@@ -63,26 +63,26 @@ impl Event {
 enum What {
     Write(u64),
     Delete,
-    /// A delete that may have come before what stands in front of it.
+    /// A delete that may have preceded the event before it.
     RacingDelete,
-    /// It has gone beyond the retention, in this look: whether it has been deleted is not known.
+    /// An expiry at this look: the sample may have been deleted.
     Expired(u32),
 }
 
-/// All that is known.
+/// Knowledge of all samples.
 #[derive(Debug)]
 pub(super) struct Known {
     cells: BTreeMap<Cell, Vec<Event>>,
     requests: Vec<Request>,
     looks: u32,
     refused_before_ms: i64,
-    /// The latest time that was sent.
+    /// Latest sent time.
     newest_ms: Option<i64>,
-    /// All that goes wrong is told with what has been done.
+    /// History of events, which every failure report shows.
     pub(super) story: Vec<String>,
 }
 
-/// What may be read by a look that began then.
+/// Values that may be read by a look that began at some time.
 #[derive(Debug)]
 pub(super) struct Before {
     allowed: BTreeMap<Cell, Vec<Content>>,
@@ -111,7 +111,7 @@ impl Known {
         panic!("{what}\nafter:\n  {story}");
     }
 
-    /// The latest time that was sent: no acknowledged sample is later.
+    /// Returns the latest sent time: no acknowledged sample is later.
     pub(super) fn newest_ms(&self) -> Option<i64> {
         self.newest_ms
     }
@@ -121,10 +121,10 @@ impl Known {
         self.requests.len() - 1
     }
 
-    /// A write of some values is sent.
+    /// Notes that a write of some values is sent.
     pub(super) fn send(&mut self, life: u32, samples: &[(Cell, u64)]) -> usize {
         let request = self.request(life, Kind::Write);
-        // Deletes that are not done may come behind it.
+        // Unfinished deletes may be applied after it.
         let mut open = Vec::new();
         for (number, other) in self.requests.iter().enumerate() {
             let may_come = match other.certainty {
@@ -151,7 +151,7 @@ impl Known {
         request
     }
 
-    /// A delete is sent.
+    /// Notes that a delete is sent.
     pub(super) fn delete(
         &mut self,
         life: u32,
@@ -173,7 +173,7 @@ impl Known {
         request
     }
 
-    /// What was sent is answered; samples that were refused are not written.
+    /// Notes the answer to a request; refused samples are not written.
     pub(super) fn answered(&mut self, request: usize, certainty: Certainty, refused: &[Cell]) {
         self.requests[request].certainty = certainty;
         for cell in refused {
@@ -183,7 +183,7 @@ impl Known {
         }
     }
 
-    /// What was on the way when its process died is not answered any more.
+    /// Notes the death of a process: its open requests remain unanswered.
     pub(super) fn died(&mut self, life: u32) {
         for request in &mut self.requests {
             if request.life == life && request.certainty == Certainty::Open {
@@ -192,7 +192,7 @@ impl Known {
         }
     }
 
-    /// Samples before a time may go from now on, and those before another one need not be taken.
+    /// Allows samples before a time to expire, and samples before another one to be refused.
     pub(super) fn expire(&mut self, before_ms: i64, refused_before_ms: i64) {
         self.refused_before_ms = self.refused_before_ms.max(refused_before_ms);
         self.looks += 1;
@@ -235,12 +235,12 @@ impl Known {
         allowed
     }
 
-    /// The cells in which there may be a sample.
+    /// Returns the cells that may hold a sample.
     pub(super) fn cells(&self) -> impl Iterator<Item = Cell> {
         self.cells.keys().copied()
     }
 
-    /// Writes that are not known to be stored, to be sent again.
+    /// Returns writes that may not be stored, for a retry.
     pub(super) fn unsure(&self) -> Option<Vec<(Cell, u64)>> {
         let is_unsure = |r: &&Request| {
             matches!(r.kind, Kind::Write) && matches!(r.certainty, Certainty::Maybe | Certainty::No)
@@ -257,7 +257,7 @@ impl Known {
         (!samples.is_empty()).then_some(samples)
     }
 
-    /// What may be read from now on.
+    /// Returns the values that may be read from now on.
     pub(super) fn before(&self) -> Before {
         let allowed = |(cell, events): (&Cell, &Vec<Event>)| (*cell, self.allowed(events));
         let count = |(cell, events): (&Cell, &Vec<Event>)| (*cell, events.len());
@@ -267,7 +267,7 @@ impl Known {
         }
     }
 
-    /// Compares with what has been read while other things went on.
+    /// Compares with a read that was concurrent with other requests.
     pub(super) fn check_beside(&self, found: &BTreeMap<Cell, u64>, before: &Before) {
         self.check_sent(found);
         for (cell, events) in &self.cells {
@@ -290,8 +290,8 @@ impl Known {
         }
     }
 
-    /// Compares with what has been read while nothing went on, and learns from it what has become
-    /// of what was unsure: all of it in a later life, else only what is there.
+    /// Compares with a read without concurrent requests, and resolves unsure events: all of them in
+    /// a later life, else only those that are visible.
     pub(super) fn check(&mut self, found: &BTreeMap<Cell, u64>, life: u32) {
         self.check_sent(found);
         for (cell, events) in &self.cells {
@@ -328,7 +328,7 @@ impl Known {
         }
     }
 
-    /// What one request did, it did whole.
+    /// Resolves requests, each of which is done completely or not at all.
     fn learn(&mut self, found: &BTreeMap<Cell, u64>, life: u32) {
         let mut seen: BTreeMap<usize, [Option<Cell>; 2]> = BTreeMap::new();
         for (cell, events) in &self.cells {
@@ -344,7 +344,7 @@ impl Known {
                     let is_only = !others.iter().any(|e| e.what == What::Write(value));
                     match content == Some(value) {
                         true if is_only => true,
-                        // Where something was before, it may have been refused.
+                        // An existing sample may have refused the new one.
                         false if others.is_empty() && cell.1 >= self.refused_before_ms => false,
                         _ => continue,
                     }
@@ -381,7 +381,7 @@ impl Known {
         }
     }
 
-    /// A write has happened, and what it refused has not been answered.
+    /// Marks a write as done whose refusals were not answered.
     fn may_have_refused(&mut self, request: usize, found: &BTreeMap<Cell, u64>) {
         for (cell, events) in &mut self.cells {
             let is_fresh = events.first().is_some_and(|event| event.request == request);
@@ -396,7 +396,7 @@ impl Known {
         }
     }
 
-    /// A day that may go is there whole or not at all.
+    /// Checks that a day that may expire is there whole or not at all.
     fn check_days(&self, found: &BTreeMap<Cell, u64>) {
         let mut seen: BTreeMap<(i64, u32), [Option<Cell>; 2]> = BTreeMap::new();
         for (cell, events) in &self.cells {
@@ -412,7 +412,7 @@ impl Known {
         }
         for ((day, _), cells) in seen {
             if let [Some(gone), Some(kept)] = cells {
-                self.violated(&format!("day {day} is there in part: {kept:?}, not {gone:?}"));
+                self.violated(&format!("day {day} is partly there: {kept:?}, not {gone:?}"));
             }
         }
     }

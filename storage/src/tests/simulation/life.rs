@@ -1,4 +1,4 @@
-//! The lives of processes: what is done to a store, and how it ends.
+//! Lives of processes: requests to a store, and their ends.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
@@ -20,21 +20,21 @@ use crate::tests::harness::{self, Read, ReadValue, labels, read_full};
 use crate::window::{PARTITION_MS, WINDOW_MS, partition_end_ms, partition_of_window, window_of};
 use crate::{RETENTION_CONFIRMATION, Store, StoreError, StoreOptions};
 
-/// When the world begins: five hours into a day.
+/// Start of the world: five hours into a day.
 const BEGIN_MS: i64 = 20_000 * PARTITION_MS + 5 * 60 * 60 * 1000;
-/// Series, of which every eighth has histograms.
+/// Number of series, of which every eighth has histograms.
 const SERIES: u8 = 24;
-/// Samples of a write: all that are refused are listed.
+/// Maximum samples of a write, so that an outcome lists all refused ones.
 const SAMPLES_MAX: u64 = crate::outcome::REJECTIONS_MAX as u64;
-/// How long what has been begun may take to end.
+/// Timeout for unfinished requests at rest.
 const REST_PATIENCE: Duration = Duration::from_secs(10 * 60);
-/// How long anything may take, whatever fails meanwhile.
+/// Timeout for any request, whatever fails meanwhile.
 const PATIENCE: Duration = Duration::from_secs(2 * 60 * 60);
 
-/// How often the tree looks for a newer manifest.
+/// Interval at which the LSM polls for a newer manifest.
 const MANIFEST_POLL_INTERVAL: Duration = Duration::from_secs(2);
 
-/// What outlives all processes.
+/// State that outlives all processes.
 pub(super) struct World {
     time: Arc<Time>,
     cloud: Arc<Cloud>,
@@ -44,19 +44,19 @@ pub(super) struct World {
     lives: u32,
     /// The next value.
     value: u64,
-    /// A hash of the requests of all processes.
+    /// Hash of the requests of all processes.
     pub(super) trace: u64,
     pub(super) requests: u64,
 }
 
-/// A store that is open.
+/// An open store.
 struct Process {
     store: Store,
     life: u32,
     machine: Arc<Machine>,
-    /// Whether nothing goes wrong by itself.
+    /// True if no faults are injected.
     is_calm: bool,
-    /// Whether another one has taken over.
+    /// Set once another process has taken over.
     is_fenced: AtomicBool,
 }
 
@@ -66,7 +66,7 @@ impl World {
         let time = Arc::new(Time::new(BEGIN_MS));
         let cloud = Arc::new(Cloud::new(Arc::clone(&time)));
         let mut options = options(&mut chance);
-        // Not drawn, so that seeds stay what they are.
+        // Not drawn, so that existing seeds keep their meaning.
         if [3, 5, 6].contains(&(seed % 7)) {
             options.retention_confirmation = RETENTION_CONFIRMATION;
         }
@@ -85,7 +85,7 @@ impl World {
         }
     }
 
-    /// Goes through some lives and a last one in which nothing fails.
+    /// Runs some lives and a last one without faults.
     pub(super) fn run(&mut self) {
         for _ in 0..1 + self.chance.below(4) {
             let faults = faults(&mut self.chance);
@@ -95,7 +95,7 @@ impl World {
         self.live(&Faults::default(), true);
     }
 
-    /// One runtime, in which at first one process lives. All its tasks end where they stand.
+    /// Runs one runtime, at first with one process. Its tasks end wherever they are.
     fn live(&mut self, faults: &Faults, is_last: bool) {
         let mut chance = self.chance.fork();
         let runtime = tokio::runtime::Builder::new_current_thread()
@@ -113,7 +113,7 @@ impl World {
             let mut lives = Lives { world: self, chance: chance.fork(), links: Vec::new() };
             let told = tokio::select! {
                 biased;
-                () = link.is_dead() => "it dies at a request",
+                () = link.is_dead() => "the process dies at a request",
                 () = lives.go(Arc::clone(&link), is_last) => "it ends",
                 () = tokio::time::sleep(PATIENCE) => {
                     lock(&lives.world.known).violated("it hangs");
@@ -141,13 +141,13 @@ impl World {
     }
 }
 
-/// Returns whether the stores of a seed have the shipped sizes: of every fourth, none of which is in
-/// [`PERMANENT`](super::PERMANENT).
+/// Returns whether the stores of a seed have the default sizes: of every fourth, none of which is
+/// in [`PERMANENT`](super::PERMANENT).
 fn has_shipped_sizes(seed: u64) -> bool {
     seed % 4 == 1
 }
 
-/// What is the same for all processes of a world.
+/// Returns the options shared by all processes of a world.
 fn options(chance: &mut Chance) -> StoreOptions {
     let day = PARTITION_MS;
     StoreOptions {
@@ -171,7 +171,7 @@ fn options(chance: &mut Chance) -> StoreOptions {
     }
 }
 
-/// What goes wrong in a life.
+/// Returns the faults of a life.
 fn faults(chance: &mut Chance) -> Faults {
     let mut faults = Faults::default();
     match chance.below(6) {
@@ -217,7 +217,7 @@ fn has_histograms(number: u8) -> bool {
     number % 8 == 7
 }
 
-/// The histogram that stands for a value.
+/// Returns the histogram for a value.
 fn histogram(value: u64) -> model::Histogram {
     let counts = [1 + (value % 5) as u32, 2, 1 + (value % 3) as u32];
     model::Histogram { sum: value as f64, ..harness::histogram(&counts) }
@@ -236,7 +236,7 @@ fn batch(samples: &[(Cell, u64)]) -> Batch {
     batch
 }
 
-/// The value that a sample stands for.
+/// Returns the value of a sample.
 fn value_of(number: u8, read: &Read) -> u64 {
     match &read.value {
         ReadValue::Float(bits) => f64::from_bits(*bits) as u64,
@@ -249,7 +249,7 @@ fn value_of(number: u8, read: &Read) -> u64 {
     }
 }
 
-/// The processes that live in one runtime: one, and those that it has taken over from.
+/// Processes in one runtime: one, and those that it has taken over from.
 struct Lives<'a> {
     world: &'a mut World,
     chance: Chance,
@@ -322,16 +322,16 @@ impl Lives<'_> {
                 }))
             }
             Err(error) => {
-                self.world.tell(format!("it does not open: {error}"));
+                self.world.tell(format!("the store does not open: {error}"));
                 if is_calm || is_damage(&error) {
-                    lock(&self.world.known).violated(&format!("it does not open: {error}"));
+                    lock(&self.world.known).violated(&format!("the store does not open: {error}"));
                 }
                 None
             }
         }
     }
 
-    /// Time passes, and clocks are set.
+    /// Lets time pass, and sets clocks.
     async fn pause(&mut self, process: &Process) {
         self.look_at_clock(&process.machine);
         match self.chance.below(20) {
@@ -348,7 +348,7 @@ impl Lives<'_> {
         self.look_at_clock(&process.machine);
     }
 
-    /// Sets the clock of a process, which sees a step unless it is a small one.
+    /// Sets the clock of a process, which notices the step unless it is small.
     fn set_clock(&self, process: &Process, skew_ms: i64) {
         let machine = &process.machine;
         let before_ms = machine.skew_ms.load(Ordering::Relaxed);
@@ -362,8 +362,8 @@ impl Lives<'_> {
         }
     }
 
-    /// Samples that are older than the retention, by this clock and the newest sample, may go, unless
-    /// the clock has been set lately.
+    /// Allows samples beyond the retention to expire, by this clock and the newest sample, unless
+    /// the clock was set recently.
     fn look_at_clock(&self, machine: &Machine) {
         let is_confirmed =
             self.world.time.now_ms() >= machine.confirmed_from_ms.load(Ordering::Relaxed);
@@ -374,7 +374,7 @@ impl Lives<'_> {
         }
     }
 
-    /// The time before which samples may have gone, where any may.
+    /// Returns the time before which samples may have expired, if any.
     fn oldest_ms(&self, machine: &Machine) -> Option<i64> {
         if self.world.options.retention_bytes.is_some() {
             return Some(i64::MAX);
@@ -429,7 +429,7 @@ impl Lives<'_> {
     }
 }
 
-/// What a step may be beside writing, deleting and reading.
+/// Other steps than writing, deleting and reading.
 #[derive(Debug, Clone, Copy)]
 enum Chore {
     Seal,
@@ -443,7 +443,7 @@ impl Lives<'_> {
         Arc::clone(&self.world.known)
     }
 
-    /// Samples of a write, each cell once: mostly new ones, in a few windows of three days.
+    /// Returns the samples of a write, each cell once: mostly new, in a few windows of three days.
     fn samples(&mut self) -> Vec<(Cell, u64)> {
         let chance = &mut self.chance;
         let mut samples = BTreeMap::new();
@@ -494,7 +494,7 @@ impl Lives<'_> {
         }
     }
 
-    /// Reads everything while nothing else goes on but what the store does by itself.
+    /// Reads everything while only background tasks run.
     async fn check(&mut self, process: &Process) {
         come_to_rest(process).await;
         if process.is_fenced.load(Ordering::Relaxed) {
@@ -506,7 +506,7 @@ impl Lives<'_> {
         self.look_at_clock(&process.machine);
         let known = self.known();
         lock(&known).check(&found, process.life);
-        // After a start it may know no more of the newest sample than its day.
+        // After a start the newest sample may be known only by its day.
         if self.world.options.retention_confirmation.is_zero()
             && let Some(retention_ms) = self.world.options.retention_ms
             && let Some(newest_ms) = found.keys().map(|cell| day_start_ms(cell.1)).max()
@@ -515,7 +515,7 @@ impl Lives<'_> {
         {
             lock(&known).violated(&format!("{cell:?} is beyond the retention"));
         }
-        // What matchers select is part of the whole.
+        // A selection by matchers is part of the whole.
         let number = self.chance.below(u64::from(SERIES)) as u8;
         let (matchers, is_wanted): (_, Box<dyn Fn(u8) -> bool>) = match self.chance.below(3) {
             0 => (vec![Matcher::equal("__name__", "a")], Box::new(|n| n % 3 == 0)),
@@ -535,7 +535,7 @@ impl Lives<'_> {
         self.check_names(process, &found).await;
     }
 
-    /// Series and values are listed of which there are samples, and none that was never sent.
+    /// Checks that all series and values with samples are listed, and none that was never sent.
     async fn check_names(&self, process: &Process, found: &BTreeMap<Cell, u64>) {
         let (start_ms, end_ms) = (i64::MIN, i64::MAX);
         let query =
@@ -565,7 +565,7 @@ impl Lives<'_> {
         fine_read(&self.world.known, process, result)
     }
 
-    /// Reads everything while other things go on.
+    /// Reads everything while other requests run.
     async fn check_beside(&mut self, process: &Process) {
         let known = self.known();
         let before = lock(&known).before();
@@ -577,14 +577,14 @@ impl Lives<'_> {
         lock(&known).check_beside(&found, &before);
     }
 
-    /// All that a store does when nothing is in its way, and that it comes to rest.
+    /// Runs all maintenance without faults, and checks that the store comes to rest.
     async fn finish(&mut self, process: &Arc<Process>) {
         for chore_of in [Chore::Seal, Chore::Clean, Chore::WriteOut, Chore::Maintain] {
             chore(self.known(), Arc::clone(process), chore_of).await;
             self.check(process).await;
         }
         append(self.known(), Arc::clone(process), self.samples()).await;
-        // Files are merged and collected, now and then for as long as manifests are kept.
+        // Compaction and garbage collection run, sometimes for as long as manifests are kept.
         let rest = if self.chance.happens(100) { 2400 } else { 200 };
         tokio::time::sleep(Duration::from_secs(rest)).await;
         self.check(process).await;
@@ -595,7 +595,7 @@ impl Lives<'_> {
         }
         self.check(process).await;
         if process.store.core().lsm.has_orphans().await {
-            lock(&self.world.known).violated("what crashes have left stays");
+            lock(&self.world.known).violated("leftovers of crashes stay");
         }
     }
 }
@@ -604,12 +604,12 @@ fn matcher(op: MatchOp, name: &str, value: &str) -> Matcher {
     Matcher::new(op, name, value).expect("a valid matcher")
 }
 
-/// The start of the day that a time lies in.
+/// Returns the start of the day of a time.
 fn day_start_ms(time_ms: i64) -> i64 {
     partition_end_ms(partition_of_window(window_of(time_ms)) - 1)
 }
 
-/// Waits for all that is under way.
+/// Waits for all running tasks.
 async fn settle(tasks: &mut JoinSet<()>) {
     while let Some(joined) = tasks.join_next().await {
         if let Err(error) = joined
@@ -620,15 +620,15 @@ async fn settle(tasks: &mut JoinSet<()>) {
     }
 }
 
-/// Waits for commits and deletes that go on behind an answer that they take too long.
+/// Waits for commits and deletes that continue after a timeout was answered.
 async fn come_to_rest(process: &Process) {
     let at_rest = async {
-        // A delete that is durable goes on in turns, between which the log is free.
+        // A durable delete continues in turns, between which the log is free.
         while process.store.core().log.lock().await.is_dropping() {
             tokio::task::yield_now().await;
         }
     };
-    // Where the object store is away for longer, they do not end while it is compared.
+    // After a longer outage they do not end during the comparison.
     let _ = tokio::time::timeout(REST_PATIENCE, at_rest).await;
 }
 
@@ -636,7 +636,7 @@ fn is_damage(error: &StoreError) -> bool {
     matches!(error, StoreError::Corrupt { .. } | StoreError::NewerFormat { .. })
 }
 
-/// Nothing is damaged, and nothing fails for nothing.
+/// Panics on damage, and on errors without an injected fault.
 fn must_be_fine<T>(
     known: &Mutex<Known>,
     process: &Process,

@@ -1,16 +1,15 @@
-//! A world in which everything fails that can, and what must hold in it.
+//! A simulated world with injected faults, and the guarantees that hold in it.
 //!
-//! A seed decides the lives of some processes on one object store: what is written, deleted, sealed
-//! and read, which requests fail and how, when a process dies and when another one takes over,
-//! what clocks say. [`known::Known`] is told what was sent and answered, and compares. Stores have small
-//! [`Sizes`](crate::sizes::Sizes), so that the few series fill many blocks and writes; every fourth
-//! seed (1, 5, 9 and so on) runs with the shipped ones.
+//! A seed decides the lives of processes on one object store: requests, faults, crashes, take-overs
+//! and clocks. [`known::Known`] records requests and answers, and compares. Stores have small
+//! [`Sizes`](crate::sizes::Sizes), so that few series fill many blocks and writes; every fourth
+//! seed (1, 5, 9 and so on) has the default ones.
 //!
-//! `SIMULATION_SEEDS=10000` runs so many, `SIMULATION_SEED=7` that one, with all that it does.
-//! Time is tokio's, which does not pass while there is something to do: hours of waiting cost nothing, and a
-//! request lasts as long as the seed says. What a seed does not decide is the order in which the
-//! branches of `select!` are polled and hash maps are walked in tokio and slatedb, and how far other
-//! tasks get while a thread encodes blocks. So a seed that fails may have to be run a few times.
+//! `SIMULATION_SEEDS=10000` runs that number of seeds, `SIMULATION_SEED=7` only that one, with a
+//! trace. Time is tokio's, which stands still while tasks are busy, so waiting costs nothing. A
+//! seed does not decide the order of polling in `select!` and of iterating hash maps in tokio and
+//! slatedb, or the progress of other tasks while a thread encodes blocks. So a failing seed may
+//! need several runs.
 
 mod chance;
 mod known;
@@ -24,21 +23,20 @@ use std::sync::{Mutex, Once};
 use life::World;
 use objects::lock;
 
-/// Seeds of an ordinary run.
+/// Number of seeds in an ordinary run.
 const SEEDS: u64 = 150;
 
-/// Seeds that have found something. 1071: a manifest that arrives late while the next process makes
-/// the first one. 1383: records of deleted days in a log epoch that is still wanted, and a clock that
-/// is set back. 3712: writes that were answered to be late, and land while all is compared. 20280: the
-/// same of a delete, which goes on in turns. 1099: a compaction that stays claimed by a process that has
-/// died, whose clock was ahead. 9523: a list of compactions by a clock that was ahead, which arrives while
-/// the next process opens the store.
+/// Seeds that have found bugs. 1071: a late manifest while the next process writes the first one.
+/// 1383: records of deleted days in a log epoch that is still needed, and a clock set back. 3712:
+/// writes answered as late that land during the comparison. 20280: the same for a delete, which
+/// continues in turns. 1099: a compaction claimed by a dead process whose clock was ahead. 9523: a
+/// late list of compactions by a clock that was ahead, while the next process opens the store.
 const PERMANENT: [u64; 6] = [1071, 1099, 1383, 3712, 9523, 20280];
 
-/// What the threads of a world are called.
+/// Prefix of the names of a world's threads.
 const THREAD_NAME: &str = "simulation";
 
-/// Panics on threads of simulations, which tokio keeps to itself where it can.
+/// Panics on threads of simulations, which tokio catches where it can.
 static PANICS: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
 fn note_panics() {
@@ -57,7 +55,7 @@ fn note_panics() {
     });
 }
 
-/// Runs a seed; what was wrong.
+/// Runs a seed; returns trace and number of requests, or the panics.
 fn run(seed: u64) -> Result<(u64, u64), String> {
     let name = format!("{THREAD_NAME} {seed};");
     let thread = std::thread::Builder::new().name(name.clone());
@@ -93,7 +91,7 @@ fn what_is_acknowledged_holds_whatever_fails() {
     };
     let next = AtomicU64::new(0);
     let failed = Mutex::new(Vec::new());
-    // In a run of all tests the other ones go on beside it, some with limits of time.
+    // In a full test run, other tests with time limits run concurrently.
     let is_alone = number("SIMULATION_SEEDS").is_some();
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let threads = if is_alone { cores.min(seeds.len()) } else { 1 };

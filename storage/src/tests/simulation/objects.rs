@@ -1,8 +1,8 @@
-//! An object store in memory that fails as those behind a network do.
+//! An object store in memory that fails like a remote one.
 //!
-//! All processes share a [`Cloud`]; each reaches it over a [`Link`] of its own, on which requests
-//! are slow, fail, or succeed and are answered with an error. A link is cut when its process dies,
-//! at any request: what is on the way then may arrive at once, later or never.
+//! All processes share a [`Cloud`]; each reaches it over its own [`Link`], on which requests are
+//! slow, fail, or succeed with an error as the answer. A link is cut when its process dies, at any
+//! request: its open requests may arrive at once, later or never.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -27,14 +27,14 @@ use tokio::time::Instant;
 
 use super::chance::Chance;
 
-/// How long a request lasts that nobody answers.
+/// Duration of an unanswered request.
 const TIME_OUT: Duration = Duration::from_secs(30);
 
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The time of the world, which goes on from process to process.
+/// Time of the world, which continues from process to process.
 #[derive(Debug)]
 pub(super) struct Time {
     begun_ms: AtomicI64,
@@ -46,12 +46,12 @@ impl Time {
         Time { begun_ms: AtomicI64::new(now_ms), begun_at: Mutex::new(Instant::now()) }
     }
 
-    /// Goes on in a runtime.
+    /// Starts the time in a runtime.
     pub(super) fn begin(&self) {
         *lock(&self.begun_at) = Instant::now();
     }
 
-    /// Stops until it goes on in the next one, so much later.
+    /// Stops the time, which continues after a gap in the next runtime.
     pub(super) fn end(&self, gap: Duration) {
         let now_ms = self.now_ms() + gap.as_millis() as i64;
         self.begun_ms.store(now_ms, Ordering::Relaxed);
@@ -74,14 +74,14 @@ fn at(time_ms: i64) -> DateTime<Utc> {
     (UNIX_EPOCH + Duration::from_millis(time_ms as u64)).into()
 }
 
-/// The clocks of a machine: what the store is told may be set at any time, what the tree is told
-/// never goes back while it runs, as slatedb sees to.
+/// Clocks of a machine: the store's may be set at any time, the LSM's never goes back while it
+/// runs, as slatedb ensures.
 #[derive(Debug)]
 pub(super) struct Machine {
     pub(super) time: Arc<Time>,
     pub(super) skew_ms: AtomicI64,
     pub(super) tree_skew_ms: i64,
-    /// The time of the world from which the retention may delete more than before.
+    /// Time of the world from which the retention may delete more than before.
     pub(super) confirmed_from_ms: AtomicI64,
 }
 
@@ -112,22 +112,22 @@ impl SystemClock for Machine {
     }
 }
 
-/// The objects, which outlive every process.
+/// Objects, which outlive every process.
 #[derive(Debug)]
 pub(super) struct Cloud {
     objects: InMemory,
     time: Arc<Time>,
-    /// When each was written.
+    /// Time of each object's last write.
     written: Mutex<BTreeMap<Path, DateTime<Utc>>>,
     on_the_way: Mutex<OnTheWay>,
 }
 
-/// Writes that have been sent and have not arrived.
+/// Writes that were sent and have not arrived.
 #[derive(Debug, Default)]
 struct OnTheWay {
     next: u64,
     puts: BTreeMap<u64, Put>,
-    /// Those of dead processes, and after how many requests of others they arrive.
+    /// Writes of dead processes, and the number of other requests before they arrive.
     late: Vec<(u64, Put)>,
 }
 
@@ -148,7 +148,7 @@ impl Cloud {
         }
     }
 
-    /// Decides what becomes of the writes that processes had on the way when they died.
+    /// Decides the fate of writes that were under way when their processes died.
     pub(super) async fn bury(&self, chance: &mut Chance) {
         let puts = std::mem::take(&mut lock(&self.on_the_way).puts);
         for put in puts.into_values() {
@@ -160,7 +160,7 @@ impl Cloud {
         }
     }
 
-    /// Another request: some late ones may arrive before it.
+    /// Applies late writes that are due before another request.
     async fn let_arrive(&self) {
         let due: Vec<Put> = {
             let mut on_the_way = lock(&self.on_the_way);
@@ -186,26 +186,26 @@ impl Cloud {
     }
 }
 
-/// What goes wrong on a link.
+/// Faults of a link.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Faults {
-    /// Of a thousand requests so many fail, with or without having been carried out.
+    /// Failing requests per thousand, carried out or not.
     pub(super) errors: u64,
-    /// Take long, but arrive.
+    /// Slow requests per thousand.
     pub(super) slow: u64,
-    /// Are not answered.
+    /// Unanswered requests per thousand.
     pub(super) lost: u64,
-    /// Overwrite on a condition that is said to have been missed.
+    /// Conditional writes per thousand that report a conflict.
     pub(super) conflicts: u64,
-    /// When nothing gets through, in time since the process began.
+    /// Outages, in time since the process began.
     pub(super) outages: Vec<Range<Duration>>,
     /// The request at which the process dies.
     pub(super) dies_at: Option<u64>,
-    /// The same, of those that write.
+    /// The write at which the process dies.
     pub(super) dies_at_write: Option<u64>,
 }
 
-/// The way of a process to the objects.
+/// Connection of a process to the objects.
 #[derive(Debug)]
 pub(super) struct Link {
     cloud: Arc<Cloud>,
@@ -215,11 +215,11 @@ pub(super) struct Link {
     writes: AtomicU64,
     is_cut: AtomicBool,
     cut: Notify,
-    /// A hash of all requests, to see whether two runs are the same.
+    /// Hash of all requests, to compare two runs.
     pub(super) trace: AtomicU64,
 }
 
-/// What becomes of a request.
+/// Outcome of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Fate {
     Done,
@@ -266,7 +266,7 @@ impl Link {
         std::future::pending().await
     }
 
-    /// Waits as long as a request does; tells what becomes of it.
+    /// Waits for the duration of a request, and returns its fate.
     async fn travel(&self, is_write: bool, what: &str, path: &Path) -> Fate {
         self.cloud.let_arrive().await;
         let (delay, fate) = self.decide(is_write, what, path);
@@ -370,7 +370,7 @@ impl ObjectStore for Remote {
             number
         };
         let fate = self.0.travel(true, "put", to).await;
-        // Unless it has been decided otherwise meanwhile.
+        // Unless `bury` has decided on it meanwhile.
         lock(&cloud.on_the_way).puts.remove(&number);
         if fate == Fate::Conflicts && matches!(put.how.mode, PutMode::Update(_)) {
             let (path, source) = (to.to_string(), "another write came between".into());
@@ -447,7 +447,7 @@ impl ObjectStore for Remote {
     }
 }
 
-/// A file that is sent in parts.
+/// An object that is uploaded in parts.
 #[derive(Debug)]
 struct Upload {
     upload: Box<dyn MultipartUpload>,
