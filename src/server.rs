@@ -103,19 +103,7 @@ async fn serve_until_stopped(
     address: SocketAddr,
     mut signals: Signals,
 ) -> ExitCode {
-    let limits = ConnectionLimits {
-        connections_max: shared.args.connections_max as usize,
-        read_timeout: shared.args.read_timeout,
-        write_stall_timeout: shared.args.write_stall_timeout,
-        shutdown_timeout: shared.args.shutdown_timeout,
-    };
-    let router = http::router::router(Arc::clone(&shared));
-    let web = Arc::clone(&shared.web);
-    let (stop_serving, serving_stops) = oneshot::channel::<()>();
-    let serving = tokio::spawn(listener::serve(listener, router, web, limits, async {
-        // A dropped sender stops, too.
-        let _ = serving_stops.await;
-    }));
+    let (stop_serving, serving) = serve(&shared, listener);
     let opened = tokio::select! {
         opened = open_store(&shared, address) => Some(opened),
         () = signals.stop_asked(&shared) => None,
@@ -154,6 +142,29 @@ async fn serve_until_stopped(
     if let Err(error) = writing.await {
         error!(%error, "task for own metrics failed");
     }
+    close(&store, lost).await
+}
+
+/// Starts to serve requests until the sender is used. The task returns whether all were finished.
+fn serve(shared: &Arc<Shared>, listener: TcpListener) -> (oneshot::Sender<()>, JoinHandle<bool>) {
+    let limits = ConnectionLimits {
+        connections_max: shared.args.connections_max as usize,
+        read_timeout: shared.args.read_timeout,
+        write_stall_timeout: shared.args.write_stall_timeout,
+        shutdown_timeout: shared.args.shutdown_timeout,
+    };
+    let router = http::router::router(Arc::clone(shared));
+    let web = Arc::clone(&shared.web);
+    let (stop_serving, serving_stops) = oneshot::channel::<()>();
+    let serving = tokio::spawn(listener::serve(listener, router, web, limits, async {
+        // A dropped sender stops, too.
+        let _ = serving_stops.await;
+    }));
+    (stop_serving, serving)
+}
+
+/// Closes the store, which may be lost, and returns the exit status of the server.
+async fn close(store: &Store, lost: Option<StoreError>) -> ExitCode {
     let closed = tokio::time::timeout(CLOSE_TIMEOUT, store.close()).await;
     if let Some(error) = lost.or_else(|| store.lost()) {
         error!(

@@ -1,6 +1,7 @@
 //! Metrics of the server.
 
 mod process;
+mod queries;
 mod reader;
 mod results;
 mod store;
@@ -14,12 +15,12 @@ use prometheus::{
     IntGauge, Opts, Registry, TextEncoder,
 };
 
-use engine::result::QueryStats;
 use engine::result_cache::ResultCache;
 
 use storage::{RefusedSeries, StoreStats};
 
 use self::process::ProcessMetrics;
+use self::queries::QueryMetrics;
 use self::reader::ReaderMetrics;
 use self::results::ResultsMetrics;
 use self::store::StoreMetrics;
@@ -28,9 +29,6 @@ use crate::build_info::{REVISION, VERSION};
 /// Bucket bounds of durations, in seconds.
 const DURATION_BUCKETS: [f64; 12] =
     [0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, 60.0];
-
-/// Bucket bounds of reads.
-const READS_BUCKETS: [f64; 10] = [0.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 300.0, 1000.0, 10_000.0];
 
 /// Returns figures of the store, and rejected samples of new series.
 type StoreFigures = dyn Fn() -> (StoreStats, Vec<RefusedSeries>) + Send + Sync;
@@ -51,16 +49,7 @@ pub struct Metrics {
     requests: IntCounterVec,
     request_seconds: HistogramVec,
     requests_refused: IntCounterVec,
-    query_seconds: HistogramVec,
-    query_samples: IntCounter,
-    query_series: IntCounter,
-    query_reads: Histogram,
-    query_cached_bytes: IntCounter,
-    query_failures: IntCounterVec,
-    queries_running: IntGauge,
-    queries_waiting: IntGauge,
-    query_memory: IntGauge,
-    query_memory_peak: IntGauge,
+    queries: QueryMetrics,
     reload_successful: IntGauge,
     reload_success_seconds: Gauge,
 }
@@ -99,11 +88,6 @@ impl Metrics {
             &["version", "revision"],
         );
         build.with_label_values(&[VERSION, REVISION]).set(1);
-        own.int_gauge(
-            "tessella_engine_queries_concurrent_max",
-            "Maximum number of concurrent queries.",
-        )
-        .set(i64::try_from(queries_max).unwrap_or(i64::MAX));
         let metrics = Metrics {
             gathering: Mutex::new(()),
             process: ProcessMetrics::new(&own),
@@ -131,38 +115,7 @@ impl Metrics {
                 "Time until the head of the response, by handler.",
                 "handler",
             ),
-            query_seconds: own.histogram_vec(
-                "tessella_engine_query_duration_seconds",
-                "Time that queries spent in each stage.",
-                "slice",
-            ),
-            query_samples: own
-                .int_counter("tessella_engine_query_samples_total", "Samples decoded by queries."),
-            query_series: own
-                .int_counter("tessella_engine_query_series_total", "Series selected by queries."),
-            query_reads: own.histogram(
-                "tessella_engine_query_object_store_reads",
-                "Reads (GETs) of the object store that a query made.",
-                &READS_BUCKETS,
-            ),
-            query_cached_bytes: own.int_counter(
-                "tessella_engine_query_cached_bytes_total",
-                "Bytes of the store's files that queries read from the cache.",
-            ),
-            query_failures: own.int_counter_vec(
-                "tessella_engine_query_failures_total",
-                "Failed queries, by type of the error.",
-                &["type"],
-            ),
-            queries_running: own.int_gauge("tessella_engine_queries", "Running queries."),
-            queries_waiting: own
-                .int_gauge("tessella_engine_queries_waiting", "Queries that wait for a slot."),
-            query_memory: own.int_gauge(
-                "tessella_engine_query_memory_bytes",
-                "Memory of queries, including answers until they are sent.",
-            ),
-            query_memory_peak: own
-                .int_gauge("tessella_engine_query_memory_peak_bytes", "Peak memory of queries."),
+            queries: QueryMetrics::new(&own, queries_max),
             reload_successful: own.int_gauge(
                 "tessella_config_last_reload_successful",
                 "Whether the last load of the configuration succeeded.",
@@ -197,28 +150,6 @@ impl Metrics {
         self.requests_refused.with_label_values(&[reason.name()]).inc();
     }
 
-    /// Counts a successful query.
-    pub(crate) fn query(&self, stats: &QueryStats, waited: Duration) {
-        let slices = [
-            ("queue", waited.as_secs_f64()),
-            ("prepare", stats.prepare_seconds),
-            ("load", stats.load_seconds),
-            ("execute", stats.execute_seconds),
-        ];
-        for (slice, seconds) in slices {
-            self.query_seconds.with_label_values(&[slice]).observe(seconds);
-        }
-        self.query_samples.inc_by(stats.sample_count);
-        self.query_series.inc_by(stats.series_count);
-        self.query_reads.observe(stats.object_store.reads as f64);
-        self.query_cached_bytes.inc_by(stats.object_store.cached_bytes);
-    }
-
-    /// Counts a failed query.
-    pub(crate) fn query_failed(&self, error_type: &str) {
-        self.query_failures.with_label_values(&[error_type]).inc();
-    }
-
     /// Sets whether the server is ready.
     pub(crate) fn set_ready(&self, is_ready: bool) {
         self.ready.set(i64::from(is_ready));
@@ -237,18 +168,6 @@ impl Metrics {
     pub(crate) fn watch_results(&self, results: Arc<ResultCache>) {
         // A process has one result cache.
         self.results.get_or_init(|| (ResultsMetrics::new(&Own(&self.registry)), results));
-    }
-
-    /// Sets the numbers of running and waiting queries.
-    pub(crate) fn set_queries(&self, running: usize, waiting: usize) {
-        self.queries_running.set(i64::try_from(running).unwrap_or(i64::MAX));
-        self.queries_waiting.set(i64::try_from(waiting).unwrap_or(i64::MAX));
-    }
-
-    /// Sets memory and peak memory of queries.
-    pub(crate) fn set_query_memory(&self, bytes: u64, bytes_peak: u64) {
-        self.query_memory.set(i64::try_from(bytes).unwrap_or(i64::MAX));
-        self.query_memory_peak.set(i64::try_from(bytes_peak).unwrap_or(i64::MAX));
     }
 
     /// Records the outcome of a load of the configuration.
@@ -344,6 +263,7 @@ impl Own<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use engine::result::QueryStats;
     use model::ObjectStoreCost;
 
     #[test]

@@ -233,7 +233,7 @@ fn what_cannot_be_honoured_is_refused_with_field_and_line() {
             "2:13: ",
             "rate_limit.interval: not a duration",
         ),
-        ("rate_limit:\n  interval: 1s\n".to_owned(), "2:3: ", "a burst of 0 refuses every request"),
+        ("rate_limit:\n  interval: 1s\n".to_owned(), "2:3: ", "a burst of 0 rejects every request"),
         // Users and tokens.
         (
             "basic_auth_users:\n  alice: hush\n".to_owned(),

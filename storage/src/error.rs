@@ -59,7 +59,11 @@ pub enum StoreError {
         limit: usize,
     },
     /// Retry later: the head is being sealed, because it takes more memory than it may.
-    #[error("head memory limit exceeded: {bytes} of {limit} bytes (--storage.head-size)")]
+    #[error(
+        "head memory limit exceeded: {} of {} (--storage.head-size)",
+        binary_size(*.bytes),
+        binary_size(*.limit)
+    )]
     HeadFull {
         /// Bytes of the head.
         bytes: usize,
@@ -143,6 +147,15 @@ impl StoreError {
     pub fn is_loss(&self) -> bool {
         matches!(self, StoreError::Fenced | StoreError::Overtaken | StoreError::Lost(_))
     }
+}
+
+/// Formats a size with a binary unit, such as `4.02 GiB`.
+fn binary_size(bytes: usize) -> String {
+    let unit =
+        [("GiB", 30), ("MiB", 20), ("KiB", 10)].into_iter().find(|(_, bits)| bytes >> bits > 0);
+    let Some((unit, bits)) = unit else { return format!("{bytes} B") };
+    let number = format!("{:.2}", bytes as f64 / (1_u64 << bits) as f64);
+    format!("{} {unit}", number.trim_end_matches('0').trim_end_matches('.'))
 }
 
 fn seconds(span: Duration) -> String {
