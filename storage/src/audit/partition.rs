@@ -100,7 +100,8 @@ pub(super) async fn walk(
         series: series_count,
         ..PartitionSurvey::default()
     };
-    (survey.files, survey.file_runs, survey.file_bytes) = lsm.files_of(&keys::partition(number));
+    let size = lsm.segment_size(&keys::partition(number));
+    (survey.files, survey.file_runs, survey.file_bytes) = (size.ssts, size.runs, size.bytes);
     let labels = match depth {
         Depth::Headers => Vec::new(),
         Depth::Everything { page_ids } => {

@@ -106,12 +106,12 @@ async fn survey_lsm(
 ) -> Result<StoreSurvey, StoreError> {
     let lsm = opened.lsm.clone();
     let meta = meta::read_meta(&lsm).await?;
-    let (files, _, file_bytes) = lsm.files_of(&[]);
+    let size = lsm.segment_size(&[]);
     let mut survey = StoreSurvey {
         format: meta.format,
         owner: meta.owner.clone(),
-        files,
-        file_bytes,
+        files: size.ssts,
+        file_bytes: size.bytes,
         ..StoreSurvey::default()
     };
     let mut damages = 0;
@@ -122,7 +122,7 @@ async fn survey_lsm(
             partition::walk(&lsm, *number, *series_count, Depth::Headers, &mut count).await?;
         found.series_gone = meta.gone.get(number).map_or(0, roaring::RoaringBitmap::len);
         done += found.file_bytes;
-        on_progress(done, file_bytes);
+        on_progress(done, size.bytes);
         survey.partitions.push(found);
         opened.keep().await;
     }

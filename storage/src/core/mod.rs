@@ -25,7 +25,7 @@ use crate::index::partition::PartitionIndex;
 use crate::log::commit::{Log, LogTarget};
 use crate::log::counters::LogCounters;
 use crate::log::queue::Queue;
-use crate::lsm::{Lsm, Reads};
+use crate::lsm::{Lsm, ReadTracker};
 use crate::metadata::Metadata;
 use crate::options::StoreOptions;
 use crate::retention::{
@@ -58,7 +58,7 @@ pub(crate) struct Core {
     /// What the store says of rules: the value of its key.
     pub(crate) stored_rules: Mutex<Option<Vec<u8>>>,
     /// Selections under way: what they may still want stays.
-    pub(crate) selections: Reads,
+    pub(crate) selections: ReadTracker,
     /// What has been deleted and is still in files.
     pub(crate) tombstones: Tombstones,
     /// The one writer of log and head.

@@ -16,7 +16,7 @@ use crate::index::cache::IndexCache;
 use crate::log::counters::LogCounters;
 use crate::log::queue::Queue;
 use crate::log::replay::{Replay, replay};
-use crate::lsm::{Lsm, Reads};
+use crate::lsm::{Lsm, ReadTracker};
 use crate::meta::Meta;
 use crate::metadata::Metadata;
 use crate::options::StoreOptions;
@@ -66,7 +66,7 @@ impl Core {
             metadata,
             columns: Arc::new(ColumnCache::new(options.columns_bytes_max)),
             log: tokio::sync::Mutex::new(log),
-            selections: Reads::default(),
+            selections: ReadTracker::default(),
             tombstones,
             log_counters,
             counters: CoreCounters::default(),

@@ -33,7 +33,7 @@ use slatedb::{CloseReason, Db, DbStatus, ErrorKind, VersionedManifest, WriteBatc
 
 use cache::blocks::BlockCacheStats;
 use cache::disk::DiskCacheStats;
-pub(crate) use compaction::garbage::{Read, Reads};
+pub(crate) use compaction::garbage::{ReadGuard, ReadTracker};
 pub(crate) use compaction::orphans::OrphanStats;
 pub(crate) use follow::follower::{FollowStep, LsmFollower};
 pub(crate) use follow::view::Row;
@@ -69,7 +69,7 @@ const FLUSH_TIMEOUT: Duration = Duration::from_secs(60);
 pub(crate) struct Lsm {
     access: Access,
     compaction_requests: compaction::schedule::CompactionRequests,
-    reads: compaction::garbage::Reads,
+    reads: compaction::garbage::ReadTracker,
     /// Cleanup after crashes; `None` if this process only reads.
     orphans: Option<Arc<compaction::orphans::Orphans>>,
     read_timeout: Duration,
@@ -409,6 +409,10 @@ async fn unless_it_panics<T>(
             detail: "it cannot be decoded".to_owned(),
         })
     })
+}
+
+fn unavailable(error: &slatedb::object_store::Error) -> StoreError {
+    StoreError::Unavailable(error.to_string())
 }
 
 fn store_error(error: &slatedb::Error) -> StoreError {

@@ -74,7 +74,7 @@ impl Lsm {
         let ObjectLayers { counters, failures, verified, counted, objects, disk, blocks } =
             ObjectLayers::of(guarded, location, options)?;
         let compaction_requests = schedule::CompactionRequests::default();
-        let reads = garbage::Reads::default();
+        let reads = garbage::ReadTracker::default();
         let current = garbage::CurrentTables::default();
         let parts = DbOpener {
             location,
@@ -158,7 +158,7 @@ impl Lsm {
         let lsm = Lsm {
             access: Access::Reader(None, current),
             compaction_requests: schedule::CompactionRequests::default(),
-            reads: garbage::Reads::default(),
+            reads: garbage::ReadTracker::default(),
             orphans: None,
             read_timeout: options.read_timeout,
             blocks,
@@ -243,7 +243,7 @@ struct DbOpener<'a> {
     objects: Arc<dyn ObjectStore>,
     blocks: Arc<blocks::BlockCache>,
     compaction_requests: schedule::CompactionRequests,
-    reads: garbage::Reads,
+    reads: garbage::ReadTracker,
     current: garbage::CurrentTables,
     clock: Arc<clock::MonotonicClock>,
 }

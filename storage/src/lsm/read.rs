@@ -117,7 +117,7 @@ impl Lsm {
 
     fn scanning(
         &self,
-        open: Option<(slatedb::DbIterator, garbage::Read)>,
+        open: Option<(slatedb::DbIterator, garbage::ReadGuard)>,
         added: Option<MergedScan>,
     ) -> Scan {
         Scan { open, added, timeout: self.read_timeout, account: self.account.clone() }
@@ -127,7 +127,7 @@ impl Lsm {
 /// Scan in progress.
 pub(crate) struct Scan {
     /// `None` if the range is empty, which SlateDB rejects.
-    open: Option<(slatedb::DbIterator, garbage::Read)>,
+    open: Option<(slatedb::DbIterator, garbage::ReadGuard)>,
     /// Merge with the WAL rows of a view.
     added: Option<MergedScan>,
     timeout: Duration,

@@ -19,11 +19,11 @@ const MEMTABLE_BYTES: usize = 8 << 20;
 pub(super) const UNFLUSHED_BYTES_MAX: usize = 256 << 20;
 /// Number of level 0 SSTs of a segment from which the memtable is not flushed. Those of the log are
 /// never compacted.
-const FILES_UNMERGED_MAX: usize = 1024;
+const L0_SSTS_MAX: usize = 1024;
 /// Number of level 0 SSTs with a common key from which the memtable is not flushed. Eight are
 /// compacted together every few seconds. A seal under heavy load flushes several memtables a
 /// second, and should not wait.
-const FILES_OVERLAPPING_MAX: usize = 64;
+const L0_OVERLAPPING_MAX: usize = 64;
 /// Minimum age for deleting manifests and compaction lists: longer than a process can be paused and
 /// continue, as some object stores have no other fence.
 pub(super) const MANIFEST_AGE_MIN: Duration = Duration::from_secs(20 * 60);
@@ -35,10 +35,10 @@ pub(super) const LOG_AGE_MIN: Duration = Duration::from_secs(60);
 const FILE_AGE_MIN: Duration = Duration::from_secs(60);
 /// Lifetime of the checkpoints that compactions create.
 /// [`garbage`](crate::lsm::compaction::garbage) keeps the SSTs that are read.
-const MERGED_FILES_KEPT: Duration = Duration::from_secs(10);
+const COMPACTION_CHECKPOINT_LIFETIME: Duration = Duration::from_secs(10);
 
 /// Default interval of compactions.
-const MERGE_INTERVAL: Duration = Duration::from_secs(5);
+const COMPACTION_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Maps each key to its segment.
 pub(super) struct Segments;
@@ -58,8 +58,8 @@ impl PrefixExtractor for Segments {
 /// Returns the settings of compactions. `interval` is the time between checks for due compactions.
 pub(super) fn compactor_options(interval: Option<Duration>) -> CompactorOptions {
     CompactorOptions {
-        poll_interval: interval.unwrap_or(MERGE_INTERVAL),
-        checkpoint_lifetime: MERGED_FILES_KEPT,
+        poll_interval: interval.unwrap_or(COMPACTION_INTERVAL),
+        checkpoint_lifetime: COMPACTION_CHECKPOINT_LIFETIME,
         // Each subcompaction writes an SST, and each SST has an index to be read.
         worker: Some(CompactionWorkerOptions {
             max_subcompactions: 1,
@@ -109,8 +109,8 @@ pub(super) fn settings(options: &StoreOptions) -> Settings {
         manifest_poll_interval: options.sizes.manifest_poll_interval,
         l0_sst_size_bytes: MEMTABLE_BYTES,
         max_unflushed_bytes: UNFLUSHED_BYTES_MAX,
-        l0_max_ssts: FILES_UNMERGED_MAX,
-        l0_max_ssts_per_key: FILES_OVERLAPPING_MAX,
+        l0_max_ssts: L0_SSTS_MAX,
+        l0_max_ssts_per_key: L0_OVERLAPPING_MAX,
         // Set by the compactor builder.
         compactor_options: None,
         // Set by the garbage collector builder.

@@ -21,11 +21,11 @@ use slatedb::CheckpointCreateResult;
 use slatedb::admin::Admin;
 use slatedb::config::{CheckpointOptions, CheckpointScope};
 use slatedb::object_store::path::Path as ObjectPath;
-use slatedb::object_store::{self, ObjectStore, ObjectStoreExt};
+use slatedb::object_store::{ObjectStore, ObjectStoreExt};
 
 use crate::error::StoreError;
 use crate::lsm::objects::location::ROOT;
-use crate::lsm::{Location, Lsm, store_error};
+use crate::lsm::{Location, Lsm, store_error, unavailable};
 
 /// Folder of the snapshots.
 pub(super) const FOLDER: &str = "snapshots";
@@ -185,8 +185,4 @@ impl Snapshot {
         let (from, to) = (place(&self.of), place(&self.files));
         self.of.object_store.copy(&from, &to).await.map_err(|e| unavailable(&e))
     }
-}
-
-fn unavailable(error: &object_store::Error) -> StoreError {
-    StoreError::Unavailable(error.to_string())
 }

@@ -18,7 +18,7 @@ use super::set::LoadedSet;
 use crate::core::Core;
 use crate::head::Matching;
 use crate::index::prune;
-use crate::lsm::{OBJECT_STORE, Read};
+use crate::lsm::{OBJECT_STORE, ReadGuard};
 use crate::parallel::shares::{apart, in_shares};
 use crate::samples::part::{Part, Parts, TailRoom};
 
@@ -34,7 +34,7 @@ const VISITED_AT_ONCE: usize = 64;
 pub(crate) struct Pin {
     /// Earliest visible time.
     pub(super) visible_min_ms: i64,
-    _read: Read,
+    _read: ReadGuard,
 }
 
 impl Pin {

@@ -33,7 +33,7 @@ const LOG_FOLDER: &str = "wal";
 
 /// Tracker of the reads in progress.
 #[derive(Debug, Default, Clone)]
-pub(crate) struct Reads(Arc<Mutex<RunningReads>>);
+pub(crate) struct ReadTracker(Arc<Mutex<RunningReads>>);
 
 #[derive(Debug, Default)]
 struct RunningReads {
@@ -43,19 +43,19 @@ struct RunningReads {
 
 /// Read in progress; ends when it is dropped.
 #[derive(Debug)]
-pub(crate) struct Read {
-    reads: Reads,
+pub(crate) struct ReadGuard {
+    reads: ReadTracker,
     number: u64,
 }
 
-impl Reads {
+impl ReadTracker {
     /// Registers a read. To be called before the read takes a manifest.
-    pub(crate) fn begin(&self) -> Read {
+    pub(crate) fn begin(&self) -> ReadGuard {
         let mut running = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let number = running.next;
         running.next += 1;
         running.numbers.insert(number);
-        Read { reads: self.clone(), number }
+        ReadGuard { reads: self.clone(), number }
     }
 
     /// Returns the number of the next read.
@@ -76,7 +76,7 @@ impl Reads {
     }
 }
 
-impl Drop for Read {
+impl Drop for ReadGuard {
     fn drop(&mut self) {
         let mut running = self.reads.0.lock().unwrap_or_else(PoisonError::into_inner);
         running.numbers.remove(&self.number);
@@ -125,14 +125,14 @@ impl fmt::Debug for CurrentTables {
 /// Filter that keeps SSTs which reads may still use.
 #[derive(Debug)]
 pub(crate) struct TablesInUse {
-    reads: Reads,
+    reads: ReadTracker,
     current: CurrentTables,
     /// Unreferenced SSTs, with the number of the first read that does not use them.
     files: Mutex<HashMap<ObjectPath, u64>>,
 }
 
 impl TablesInUse {
-    pub(crate) fn new(reads: Reads, current: CurrentTables) -> TablesInUse {
+    pub(crate) fn new(reads: ReadTracker, current: CurrentTables) -> TablesInUse {
         TablesInUse { reads, current, files: Mutex::default() }
     }
 
@@ -202,7 +202,7 @@ pub(crate) struct Filter {
 
 impl Filter {
     /// Keeps SSTs that reads may use and, with `keeps_fences`, files that may fence a writer.
-    pub(crate) fn new(reads: Reads, current: CurrentTables, keeps_fences: bool) -> Filter {
+    pub(crate) fn new(reads: ReadTracker, current: CurrentTables, keeps_fences: bool) -> Filter {
         let fences = keeps_fences.then(Fences::default);
         Filter { in_use: TablesInUse::new(reads, current), fences }
     }
@@ -239,7 +239,7 @@ mod tests {
 
     #[test]
     fn files_stay_while_reads_from_before_are_under_way() {
-        let reads = Reads::default();
+        let reads = ReadTracker::default();
         let unread = TablesInUse::new(reads.clone(), CurrentTables::none());
         let file = || files(&[FIRST]);
         let none = HashSet::new();
@@ -255,7 +255,7 @@ mod tests {
     #[test]
     fn files_stay_while_the_manifest_in_memory_references_them() {
         let current = CurrentTables::default();
-        let unread = TablesInUse::new(Reads::default(), current.clone());
+        let unread = TablesInUse::new(ReadTracker::default(), current.clone());
         let file = || files(&[FIRST]);
         let none = HashSet::new();
         for _ in 0..3 {
@@ -273,7 +273,7 @@ mod tests {
 
     #[test]
     fn files_without_reads_are_deleted_at_once() {
-        let reads = Reads::default();
+        let reads = ReadTracker::default();
         let unread = TablesInUse::new(reads.clone(), CurrentTables::none());
         let _read = reads.begin();
         let log = files(&["tessella/wal/1.sst", "tessella/manifest/1.manifest"]);
@@ -282,7 +282,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn files_that_may_fence_a_writer_are_kept_until_they_are_known_for_long() {
-        let filter = Filter::new(Reads::default(), CurrentTables::none(), true);
+        let filter = Filter::new(ReadTracker::default(), CurrentTables::none(), true);
         let log = files(&["tessella/wal/1.sst"]);
         let manifest = files(&["tessella/manifest/1.manifest"]);
         let none = HashSet::new();
@@ -298,13 +298,13 @@ mod tests {
         let both = manifest.union(&later).cloned().collect();
         assert_eq!(filter.filter(both).await, manifest);
         // Where the object store fences a writer, the age by the clock is enough.
-        let filter = Filter::new(Reads::default(), CurrentTables::none(), false);
+        let filter = Filter::new(ReadTracker::default(), CurrentTables::none(), false);
         assert_eq!(filter.filter(log.clone()).await, log);
     }
 
     #[test]
     fn a_file_that_is_found_later_waits_for_itself() {
-        let reads = Reads::default();
+        let reads = ReadTracker::default();
         let unread = TablesInUse::new(reads.clone(), CurrentTables::none());
         assert!(unread.allowed(files(&[FIRST])).is_empty());
         assert_eq!(unread.allowed(files(&[FIRST, SECOND])), files(&[FIRST]));

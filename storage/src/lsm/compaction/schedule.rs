@@ -274,8 +274,8 @@ fn drop_segment(segment: &Segment) -> CompactionSpec {
 /// Returns all SSTs and sorted runs of a segment, the newest first.
 fn sources(segment: &Segment) -> Vec<SourceId> {
     let newest = segment.l0().iter().map(|file| SourceId::SstView(file.id));
-    let merged = segment.compacted().iter().map(|run| SourceId::SortedRun(run.id));
-    newest.chain(merged).collect()
+    let runs = segment.compacted().iter().map(|run| SourceId::SortedRun(run.id));
+    newest.chain(runs).collect()
 }
 
 /// Returns an id that no sorted run has, or is about to get.

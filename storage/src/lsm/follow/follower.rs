@@ -25,6 +25,7 @@ use crate::keys;
 use crate::lsm::follow::tail::Tail;
 use crate::lsm::follow::view::{Row, View, ViewBase, ViewLocation, WalRows};
 use crate::lsm::settings::MANIFEST_AGE_MIN;
+use crate::lsm::unavailable;
 
 /// Bytes of WAL rows from which each step looks for a newer manifest.
 const ADDED_BYTES_MAX: usize = 64 << 20;
@@ -216,7 +217,7 @@ impl LsmFollower {
         match self.location.objects.head(&path).await {
             Ok(_) => Ok(true),
             Err(object_store::Error::NotFound { .. }) => Ok(false),
-            Err(error) => Err(StoreError::Unavailable(error.to_string())),
+            Err(error) => Err(unavailable(&error)),
         }
     }
 

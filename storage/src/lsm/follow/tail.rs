@@ -18,7 +18,7 @@ use slatedb::{ValueDeletable, WalReader};
 use crate::error::StoreError;
 use crate::lsm::follow::view::Row;
 use crate::lsm::settings::UNFLUSHED_BYTES_MAX;
-use crate::lsm::store_error;
+use crate::lsm::{store_error, unavailable};
 
 /// Maximum number of files that are fetched concurrently.
 const FILES_AT_ONCE: u64 = 16;
@@ -77,16 +77,15 @@ impl Tail {
         let found = match self.objects.get_opts(&path, options).await {
             Ok(found) => found,
             Err(object_store::Error::NotFound { .. }) => return Ok(None),
-            Err(error) => return Err(StoreError::Unavailable(error.to_string())),
+            Err(error) => return Err(unavailable(&error)),
         };
         if found.meta.size > FILE_BYTES_MAX {
             let detail = format!("{} bytes, the limit is {FILE_BYTES_MAX}", found.meta.size);
             return Err(StoreError::Corrupt { location: path.to_string(), detail });
         }
-        let unavailable = |error: object_store::Error| StoreError::Unavailable(error.to_string());
-        let bytes = found.bytes().await.map_err(unavailable)?;
+        let bytes = found.bytes().await.map_err(|error| unavailable(&error))?;
         let memory = Arc::new(InMemory::new());
-        memory.put(&path, bytes.into()).await.map_err(unavailable)?;
+        memory.put(&path, bytes.into()).await.map_err(|error| unavailable(&error))?;
         let file = WalReader::new(self.path.clone(), memory).get(number);
         let mut entries = file.iterator().await.map_err(|error| store_error(&error))?;
         let mut rows = Vec::new();

@@ -24,8 +24,8 @@ use slatedb::object_store::path::Path as ObjectPath;
 use slatedb::{CheckpointCreateResult, DbReader, DbReaderMode, VersionedManifest};
 
 use crate::error::StoreError;
+use crate::lsm::read::in_time;
 use crate::lsm::settings::Segments;
-use crate::lsm::store_error;
 use crate::options::StoreOptions;
 
 /// Timeout for one request to the manifest, retries included.
@@ -81,7 +81,7 @@ impl ViewLocation {
     pub(in crate::lsm) async fn newest_manifest(
         &self,
     ) -> Result<Option<VersionedManifest>, StoreError> {
-        in_time(self.admin().read_manifest(None)).await
+        in_time(REQUEST_TIMEOUT, self.admin().read_manifest(None)).await
     }
 
     /// Opens the SSTs of the newest manifest, and pins them by a checkpoint.
@@ -91,7 +91,8 @@ impl ViewLocation {
             name: Some(format!("reader, process {}", std::process::id())),
             ..CheckpointOptions::default()
         };
-        let created = in_time(self.admin().create_detached_checkpoint(&options)).await?;
+        let created =
+            in_time(REQUEST_TIMEOUT, self.admin().create_detached_checkpoint(&options)).await?;
         match self.open(DbReaderMode::Checkpoint(created.id)).await {
             Ok(reader) => {
                 let manifest = reader.manifest();
@@ -126,7 +127,7 @@ impl ViewLocation {
             .with_segment_extractor(Arc::new(Segments))
             .with_db_cache(Arc::clone(&self.cache), 0)
             .build();
-        in_time(opening).await
+        in_time(REQUEST_TIMEOUT, opening).await
     }
 
     /// Extends a checkpoint by another lifetime.
@@ -136,7 +137,11 @@ impl ViewLocation {
         &self,
         pinned: &CheckpointCreateResult,
     ) -> Result<(), StoreError> {
-        in_time(self.admin().refresh_checkpoint(pinned.id, Some(self.checkpoint_lifetime))).await
+        in_time(
+            REQUEST_TIMEOUT,
+            self.admin().refresh_checkpoint(pinned.id, Some(self.checkpoint_lifetime)),
+        )
+        .await
     }
 
     /// Deletes a checkpoint.
@@ -144,7 +149,7 @@ impl ViewLocation {
         &self,
         pinned: &CheckpointCreateResult,
     ) -> Result<(), StoreError> {
-        in_time(self.admin().delete_checkpoint(pinned.id)).await
+        in_time(REQUEST_TIMEOUT, self.admin().delete_checkpoint(pinned.id)).await
     }
 }
 
@@ -159,19 +164,6 @@ impl ViewLocation {
     ) -> ViewLocation {
         let retries_max = options.object_store_retries_max;
         ViewLocation { objects, path, cache, retries_max, checkpoint_lifetime }
-    }
-}
-
-/// Waits for a request, with a timeout.
-async fn in_time<T>(
-    request: impl Future<Output = Result<T, slatedb::Error>>,
-) -> Result<T, StoreError> {
-    match tokio::time::timeout(REQUEST_TIMEOUT, request).await {
-        Ok(result) => result.map_err(|error| store_error(&error)),
-        Err(_) => Err(StoreError::Unavailable(format!(
-            "the object store has not answered for {} s",
-            REQUEST_TIMEOUT.as_secs()
-        ))),
     }
 }
 

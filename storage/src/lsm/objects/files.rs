@@ -20,12 +20,12 @@ use crate::keys;
 use crate::lsm::objects::checksummed;
 use crate::lsm::objects::layer::Layered;
 use crate::lsm::objects::verified::{VerifiedStore, difference};
-use crate::lsm::{Location, Lsm, MANIFEST_OBJECTS, OBJECT_STORE, store_error};
+use crate::lsm::{Location, Lsm, MANIFEST_OBJECTS, OBJECT_STORE, store_error, unavailable};
 
 /// Maximum number of SSTs that are checked concurrently.
-const LOOKS_MAX: usize = 8;
+const CHECKS_MAX: usize = 8;
 /// Timeout for checking one SST.
-const LOOK_TIMEOUT: Duration = Duration::from_secs(30);
+const CHECK_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Checks that SSTs are those that the manifest references: those of no partition at once. On a
 /// local disk, all others are checked before their first read
@@ -42,8 +42,8 @@ pub(in crate::lsm) async fn check_swapped(
     let reader = SstReader::new(location.path.clone(), Arc::clone(objects), None, None);
     let mut files = Vec::new();
     for segment in manifest.segments() {
-        let merged = segment.compacted().iter().flat_map(|run| run.sst_views().iter());
-        let of_segment = segment.l0().iter().chain(merged).map(|view| view.sst.clone());
+        let runs = segment.compacted().iter().flat_map(|run| run.sst_views().iter());
+        let of_segment = segment.l0().iter().chain(runs).map(|view| view.sst.clone());
         if keys::is_of_all_days(segment.prefix()) {
             files.extend(of_segment);
         } else if let Some(verified) = verified {
@@ -56,14 +56,14 @@ pub(in crate::lsm) async fn check_swapped(
             let reader = &reader;
             async move {
                 let id = listed.id.value();
-                let opening = tokio::time::timeout(LOOK_TIMEOUT, reader.open(id));
+                let opening = tokio::time::timeout(CHECK_TIMEOUT, reader.open(id));
                 let Ok(Ok(found)) = opening.await else { return Ok(()) };
                 check_same(&listed, found.info())
             }
             .boxed()
         })
         .collect();
-    stream::iter(looks).buffer_unordered(LOOKS_MAX).try_collect().await
+    stream::iter(looks).buffer_unordered(CHECKS_MAX).try_collect().await
 }
 
 /// Errors: an SST holds other keys than the manifest says.
@@ -77,13 +77,13 @@ fn check_same(listed: &SsTableHandle, found: &SsTableInfo) -> Result<(), StoreEr
 pub(in crate::lsm) async fn with_name(location: &Location, error: StoreError) -> StoreError {
     match &error {
         StoreError::Corrupt { location: of, detail } if of == OBJECT_STORE => {
-            let looking = tokio::time::timeout(LOOK_TIMEOUT, damaged_log_file(location));
+            let looking = tokio::time::timeout(CHECK_TIMEOUT, damaged_log_file(location));
             let name = looking.await.ok().flatten();
             let name = name.unwrap_or_else(|| MANIFEST_OBJECTS.to_owned());
             StoreError::Corrupt { location: name, detail: detail.clone() }
         }
         StoreError::Unavailable(said) => {
-            let looking = tokio::time::timeout(LOOK_TIMEOUT, truncated_manifest(location));
+            let looking = tokio::time::timeout(CHECK_TIMEOUT, truncated_manifest(location));
             let Some(name) = looking.await.ok().flatten() else { return error };
             StoreError::Corrupt { location: name, detail: format!("it is truncated: {said}") }
         }
@@ -158,10 +158,17 @@ impl ObjectEntry {
     }
 }
 
+/// Size of one or all segments.
+pub(crate) struct SegmentSize {
+    pub(crate) ssts: u64,
+    /// Sorted runs and level 0 SSTs.
+    pub(crate) runs: u64,
+    pub(crate) bytes: u64,
+}
+
 impl Lsm {
-    /// Returns the number of SSTs, of sorted runs and level 0 SSTs, and of bytes of a segment; of
-    /// all segments if the prefix is empty.
-    pub(crate) fn files_of(&self, prefix: &[u8]) -> (u64, u64, u64) {
+    /// Returns the size of a segment, or of all segments if the prefix is empty.
+    pub(crate) fn segment_size(&self, prefix: &[u8]) -> SegmentSize {
         let manifest = self.manifest();
         let (mut files, mut runs, mut bytes) = (BTreeSet::new(), 0, 0);
         for segment in manifest.segments() {
@@ -176,7 +183,7 @@ impl Lsm {
                 }
             }
         }
-        (files.len() as u64, runs, bytes)
+        SegmentSize { ssts: files.len() as u64, runs, bytes }
     }
 
     /// Returns the files of the current manifest.
@@ -282,7 +289,7 @@ impl Objects {
     async fn check_filter(&self, file: impl Display, range: Range<u64>) -> Result<(), StoreError> {
         let path = self.path.clone().join("compacted").join(format!("{file}.sst"));
         let read = self.object_store.get_range(&path, range).await;
-        let bytes = read.map_err(|error| StoreError::Unavailable(error.to_string()))?;
+        let bytes = read.map_err(|error| unavailable(&error))?;
         match bytes.split_last_chunk() {
             Some((filter, checksum))
                 if crc32fast::hash(filter) == u32::from_be_bytes(*checksum) =>

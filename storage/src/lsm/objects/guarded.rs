@@ -25,6 +25,7 @@ use tokio::sync::watch;
 
 use crate::error::StoreError;
 use crate::lsm::objects::layer::{Layer, Layered};
+use crate::lsm::unavailable;
 
 /// Folder and suffix of manifests.
 const MANIFESTS: &str = "manifest";
@@ -119,7 +120,7 @@ impl Standing {
         let before = manifests.clone().join(manifest_name(before));
         match objects.list_with_offset(Some(&manifests), &before).next().await {
             Some(Ok(_)) => Ok(()),
-            Some(Err(error)) => Err(StoreError::Unavailable(error.to_string())),
+            Some(Err(error)) => Err(unavailable(&error)),
             None => Err(self.found_lost(format!("{manifests}/{} is gone", manifest_name(newest)))),
         }
     }

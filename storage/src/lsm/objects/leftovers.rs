@@ -11,6 +11,7 @@ use slatedb::object_store::{ObjectStore, ObjectStoreExt};
 use crate::error::StoreError;
 use crate::lsm::compaction::orphans::unanswered;
 use crate::lsm::owner::{LEASE, LOCK};
+use crate::lsm::unavailable;
 
 /// Folders of the LSM that hold samples.
 const FOLDERS: [&str; 2] = ["wal", "compacted"];
@@ -34,7 +35,7 @@ impl Leftovers {
             let names = files.map_ok(|file| file.location.filename().unwrap_or("").to_owned());
             let listing = tokio::time::timeout(limit, names.try_collect::<Vec<String>>());
             let names = listing.await.map_err(|_| unanswered(limit))?;
-            let names = names.map_err(|error| StoreError::Unavailable(error.to_string()))?;
+            let names = names.map_err(|error| unavailable(&error))?;
             if !names.is_empty() {
                 found.push((folder, names));
             }
@@ -63,17 +64,16 @@ impl Leftovers {
         path: &ObjectPath,
     ) -> Result<(), StoreError> {
         let kept = [LOCK, LEASE].map(|name| path.clone().join(name));
-        let unavailable = |error| StoreError::Unavailable(format!("{error}"));
         let files: Vec<ObjectPath> = objects
             .list(Some(path))
             .map_ok(|file| file.location)
             .try_filter(|location| std::future::ready(!kept.contains(location)))
             .try_collect()
             .await
-            .map_err(unavailable)?;
+            .map_err(|error| unavailable(&error))?;
         tracing::warn!(files = files.len(), "deleting the files of a store without manifest");
         for file in files {
-            objects.delete(&file).await.map_err(unavailable)?;
+            objects.delete(&file).await.map_err(|error| unavailable(&error))?;
         }
         Ok(())
     }

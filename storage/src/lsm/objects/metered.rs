@@ -24,21 +24,22 @@ pub enum Reader {
     /// The store itself: starts, seals, deletes.
     Store,
     /// Compactions.
-    Merge,
+    Compaction,
     /// Manifests and compaction lists for any purpose, and garbage collection.
     Manifest,
 }
 
 impl Reader {
     /// All purposes.
-    pub const ALL: [Reader; 4] = [Reader::Query, Reader::Store, Reader::Merge, Reader::Manifest];
+    pub const ALL: [Reader; 4] =
+        [Reader::Query, Reader::Store, Reader::Compaction, Reader::Manifest];
 
     /// Returns the name in metrics.
     pub fn name(self) -> &'static str {
         match self {
             Reader::Query => "query",
             Reader::Store => "store",
-            Reader::Merge => "merge",
+            Reader::Compaction => "merge",
             Reader::Manifest => "manifest",
         }
     }
@@ -154,7 +155,7 @@ impl Layer for Metered {
             None => Reader::Manifest,
             Some(tag) => match tag.kind {
                 TableStoreKind::Main | TableStoreKind::Reader => Reader::Store,
-                TableStoreKind::Compactor => Reader::Merge,
+                TableStoreKind::Compactor => Reader::Compaction,
                 TableStoreKind::GC => Reader::Manifest,
             },
         };

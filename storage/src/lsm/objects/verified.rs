@@ -18,7 +18,7 @@ use crate::lsm::objects::checksummed::damaged;
 use crate::lsm::objects::layer::{Layer, Layered};
 
 /// Timeout for the comparison of one SST.
-const LOOK_TIMEOUT: Duration = Duration::from_secs(30);
+const CHECK_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Object store that verifies SSTs on their first read.
 #[derive(Debug)]
@@ -53,7 +53,7 @@ impl VerifiedStore {
         };
         let Some(listed) = listed else { return Ok(()) };
         let reader = SstReader::new(self.path.clone(), Arc::clone(&self.objects), None, None);
-        let opening = tokio::time::timeout(LOOK_TIMEOUT, reader.open(listed.id.value()));
+        let opening = tokio::time::timeout(CHECK_TIMEOUT, reader.open(listed.id.value()));
         let Ok(Ok(found)) = opening.await else { return Ok(()) };
         difference(&listed, found.info()).map_or(Ok(()), |detail| Err(damaged(from, detail)))?;
         self.unverified.lock().unwrap_or_else(PoisonError::into_inner).remove(name);

@@ -49,7 +49,7 @@ pub(super) const LEASE: &str = "lease";
 /// Number of renewals of a lease within its duration.
 const RENEWALS: u32 = 3;
 /// Number of checks of another owner's lease within its duration.
-const LOOKS: u32 = 20;
+const CHECKS: u32 = 20;
 /// Interval between checks of a local store.
 const LOCAL_INTERVAL: Duration = Duration::from_secs(1);
 /// Maximum length of a lock or a lease.
@@ -341,7 +341,7 @@ impl Lease {
             } else if let Some(found) = found {
                 self.observe(found.bytes, &mut observed);
             }
-            tokio::time::sleep(self.duration / LOOKS).await;
+            tokio::time::sleep(self.duration / CHECKS).await;
         }
     }
 

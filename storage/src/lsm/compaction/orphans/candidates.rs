@@ -10,13 +10,14 @@ use futures::stream::{StreamExt, TryStreamExt};
 use slatedb::admin::Admin;
 use slatedb::compactor::Compaction;
 use slatedb::object_store::path::Path as ObjectPath;
-use slatedb::object_store::{self, ObjectMeta, ObjectStore};
+use slatedb::object_store::{ObjectMeta, ObjectStore};
 use slatedb::{ObjectMetadata, VersionedCompactions, VersionedManifest};
 
 use crate::error::StoreError;
 use crate::lsm::compaction::tables::{TABLE_SUFFIX, TABLES_FOLDER, is_among, names_of, table_id};
 use crate::lsm::objects::location::{CHECK_FOLDER, Location};
 use crate::lsm::objects::uploads::Upload;
+use crate::lsm::unavailable;
 
 /// Suffixes of the file names of the LSM.
 const SUFFIXES: [&str; 3] = [TABLE_SUFFIX, ".manifest", ".compactions"];
@@ -266,10 +267,6 @@ fn active(compactions: Option<&VersionedCompactions>) -> impl Iterator<Item = St
     listed(compactions)
         .filter(|compaction| compaction.active())
         .map(|compaction| compaction.id().to_string())
-}
-
-pub(super) fn unavailable(error: &object_store::Error) -> StoreError {
-    StoreError::Unavailable(error.to_string())
 }
 
 #[cfg(test)]

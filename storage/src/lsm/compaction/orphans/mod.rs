@@ -53,9 +53,10 @@ use crate::lsm::compaction::tables::names_of;
 use crate::lsm::objects::location::Location;
 use crate::lsm::objects::uploads::Uploads;
 use crate::lsm::read::in_time;
+use crate::lsm::unavailable;
 use crate::options::StoreOptions;
 pub(in crate::lsm) use candidates::OrphanCandidates;
-use candidates::{Orphan, StagedFile, unavailable};
+use candidates::{Orphan, StagedFile};
 
 /// Maximum number of deletions in flight, and of the duration of a round. Requests in flight are
 /// not awaited after it.
@@ -290,7 +291,7 @@ mod tests {
 
     use super::*;
     use crate::Store;
-    use crate::lsm::compaction::garbage::{CurrentTables, Reads};
+    use crate::lsm::compaction::garbage::{CurrentTables, ReadTracker};
     use crate::lsm::objects::uploads::Upload;
     use crate::sizes::Sizes;
     use crate::tests::harness::{self, batch, labels, open};
@@ -308,7 +309,7 @@ mod tests {
         found.exclude_referenced_by(&manifest, compactions.as_ref())
     }
 
-    fn orphans(location: &Location, reads: &Reads, found: OrphanCandidates) -> Orphans {
+    fn orphans(location: &Location, reads: &ReadTracker, found: OrphanCandidates) -> Orphans {
         let options = StoreOptions {
             read_timeout: Duration::from_secs(10),
             orphan_age_min: Duration::ZERO,
@@ -352,7 +353,7 @@ mod tests {
         harness::run(async {
             let (location, writer) = store_with_orphan().await;
             // The compactor of the writer has started once there is a compaction list.
-            let reads = Reads::default();
+            let reads = ReadTracker::default();
             let looked = loop {
                 let found = found(&location).await;
                 if found.compactor_epoch > 0 {
@@ -377,7 +378,7 @@ mod tests {
     fn nothing_goes_while_a_read_from_before_goes_on() {
         harness::run(async {
             let (location, store) = store_with_orphan().await;
-            let reads = Reads::default();
+            let reads = ReadTracker::default();
             let orphans = orphans(&location, &reads, found(&location).await);
             drop(store);
             let _next = open(&location.object_store).await.unwrap();
@@ -439,7 +440,7 @@ mod tests {
                 tries: AtomicU64::new(0),
             });
             location.uploads = Some(Arc::clone(&stubborn) as Arc<dyn Uploads>);
-            let reads = Reads::default();
+            let reads = ReadTracker::default();
             let orphans = orphans(&location, &reads, found(&location).await);
             let _next = open(&location.object_store).await.unwrap();
             let started = Instant::now();
