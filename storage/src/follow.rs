@@ -328,7 +328,7 @@ impl Follower {
             partitions.clone_from(&meta.partitions);
             for (partition, gone) in &meta.gone {
                 if self.meta.gone.get(partition) != Some(gone) {
-                    core.index.set_gone(*partition, gone.clone());
+                    core.index.set_deleted(*partition, gone.clone());
                 }
             }
             self.meta = meta;

@@ -21,6 +21,7 @@ mod follow;
 mod head;
 mod index;
 mod keys;
+mod lock;
 mod log;
 mod lsm;
 mod matchers;

@@ -212,9 +212,9 @@ impl Core {
     }
 
     /// Notes of which series of a partition nothing is left.
-    pub(crate) fn set_gone(&self, partition: i64, gone: RoaringBitmap) {
+    pub(crate) fn set_deleted(&self, partition: i64, gone: RoaringBitmap) {
         // Together with the number of series, as in the look-ups.
-        self.read_partitions(|_| self.index.set_gone(partition, gone));
+        self.read_partitions(|_| self.index.set_deleted(partition, gone));
     }
 
     /// Notes how many series are registered in a partition.

@@ -51,7 +51,7 @@ impl Core {
         let stored = std::mem::take(&mut meta.rules);
         let index = IndexCache::new(options.index_cache_bytes_max, options.sizes);
         for (partition, gone) in &meta.gone {
-            index.set_gone(*partition, gone.clone());
+            index.set_deleted(*partition, gone.clone());
         }
         let queue = Queue::new(log.failure().clone());
         if lsm.is_read_only() {

@@ -4,9 +4,11 @@
 //! until the next one asks, and are merged in.
 
 use std::cmp::Ordering;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use model::Labels;
+
+use crate::lock::lock;
 
 /// A series and its slot.
 type OrderedSeries = (Labels, u32);
@@ -107,8 +109,4 @@ fn merged(left: Vec<OrderedSeries>, right: Vec<OrderedSeries>) -> Vec<OrderedSer
     all.extend(left);
     all.extend(right);
     all
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

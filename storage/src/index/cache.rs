@@ -43,7 +43,7 @@ pub(crate) struct IndexCacheStats {
 struct Entries {
     partitions: HashMap<i64, IndexEntry, RandomState>,
     /// Deleted ids by partition. There are few such partitions, and they are never evicted.
-    gone: HashMap<i64, Arc<RoaringBitmap>, RandomState>,
+    deleted: HashMap<i64, Arc<RoaringBitmap>, RandomState>,
     /// Increments with each look-up.
     clock: u64,
 }
@@ -87,9 +87,16 @@ impl IndexCache {
             Some(entry) => entry.index.with_series_count(series_count),
             None => {
                 let results_max = self.bytes_max / 4;
-                let gone = entries.gone.get(&partition).cloned().unwrap_or_default();
+                let deleted = entries.deleted.get(&partition).cloned().unwrap_or_default();
                 let usage = Arc::clone(&self.usage);
-                PartitionIndex::new(partition, series_count, gone, results_max, self.sizes, usage)
+                PartitionIndex::new(
+                    partition,
+                    series_count,
+                    deleted,
+                    results_max,
+                    self.sizes,
+                    usage,
+                )
             }
         };
         let index = Arc::new(index);
@@ -110,22 +117,22 @@ impl IndexCache {
     }
 
     /// Sets the deleted ids of a partition.
-    pub(crate) fn set_gone(&self, partition: i64, gone: RoaringBitmap) {
+    pub(crate) fn set_deleted(&self, partition: i64, deleted: RoaringBitmap) {
         let mut entries = self.entries();
-        entries.gone.insert(partition, Arc::new(gone));
+        entries.deleted.insert(partition, Arc::new(deleted));
         entries.partitions.remove(&partition);
     }
 
     /// Returns whether a partition has deleted ids.
-    pub(crate) fn has_gone(&self, partition: i64) -> bool {
-        self.entries().gone.contains_key(&partition)
+    pub(crate) fn has_deleted(&self, partition: i64) -> bool {
+        self.entries().deleted.contains_key(&partition)
     }
 
     /// Removes a deleted partition.
     pub(crate) fn remove(&self, partition: i64) {
         let mut entries = self.entries();
         entries.partitions.remove(&partition);
-        entries.gone.remove(&partition);
+        entries.deleted.remove(&partition);
     }
 
     /// Returns whether an insertion would evict.

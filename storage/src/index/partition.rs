@@ -6,7 +6,7 @@
 //! read, and damaged data is not kept.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use bytes::Bytes;
 use foldhash::fast::RandomState;
@@ -26,6 +26,7 @@ use super::{KnownLabels, Lookup, Term, combine, term, wants};
 use crate::block;
 use crate::error::StoreError;
 use crate::keys;
+use crate::lock::lock;
 use crate::lsm::Lsm;
 use crate::parallel::yielder::Yielder;
 use crate::sizes::Sizes;
@@ -49,7 +50,7 @@ pub(crate) struct PartitionIndex {
     /// Number of registered series: ids start at 0.
     pub(crate) series_count: u32,
     /// Deleted ids, which are not used again.
-    pub(crate) gone: Arc<RoaringBitmap>,
+    pub(crate) deleted: Arc<RoaringBitmap>,
     index: Arc<IndexContents>,
     /// Runs of each metric.
     pub(crate) runs: Arc<RunIndex>,
@@ -88,13 +89,13 @@ impl PartitionIndex {
     pub(crate) fn new(
         number: i64,
         series_count: u32,
-        gone: Arc<RoaringBitmap>,
+        deleted: Arc<RoaringBitmap>,
         results_max: usize,
         sizes: Sizes,
         usage: Arc<Usage>,
     ) -> PartitionIndex {
         let index = Arc::new(IndexContents::new(results_max));
-        PartitionIndex { number, series_count, gone, index, runs: Arc::default(), sizes, usage }
+        PartitionIndex { number, series_count, deleted, index, runs: Arc::default(), sizes, usage }
     }
 
     /// Returns the index with more series; full pages stay valid.
@@ -150,7 +151,7 @@ impl PartitionIndex {
             terms.push((term, ids));
         }
         let mut ids = combine(|| (0..self.series_count).collect(), &terms);
-        ids -= &*self.gone;
+        ids -= &*self.deleted;
         Ok(ids)
     }
 
@@ -305,7 +306,7 @@ impl PartitionIndex {
             let (_, value) = parse_postings(&key)?;
             let mut ids = decode_postings(&key, &bytes)?;
             ids.remove_range(self.series_count..);
-            ids -= &*self.gone;
+            ids -= &*self.deleted;
             if ids.is_empty() {
                 continue;
             }
@@ -342,7 +343,7 @@ impl PartitionIndex {
             yielder.work(1).await?;
             let (name, _) = parse_postings(&key)?;
             start = keys::postings_after_name(self.number, &name);
-            let is_there = |id: u32| id < self.series_count && !self.gone.contains(id);
+            let is_there = |id: u32| id < self.series_count && !self.deleted.contains(id);
             let is_registered = decode_postings(&key, &bytes)?.min().is_some_and(is_there);
             if is_registered || !self.label_values(lsm, &name, yielder).await?.is_empty() {
                 names.push(name.into());
@@ -586,8 +587,4 @@ pub(crate) fn encode_postings(key: &[u8], ids: &RoaringBitmap) -> Vec<u8> {
 pub(crate) fn decode_postings(key: &[u8], bytes: &[u8]) -> Result<RoaringBitmap, StoreError> {
     let body = value::decode(key, bytes)?;
     RoaringBitmap::deserialize_from(body).map_err(|e| value::corrupt(key, e.to_string()))
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -103,24 +103,7 @@ pub(crate) async fn load(
         place.columns.count_hits(kept.column_count);
         return Ok(kept.parts);
     }
-    let mut bytes = 0;
-    for (metric, runs) in &mut runs {
-        for WantedRun { window, run, entries } in runs {
-            for (entry, want) in entries.iter_mut().filter(|(_, w)| matches!(w, Want::Bytes)) {
-                let first_id = entry.first_id;
-                let key = BlockKey { metric: *metric, window: *window, run: *run, first_id };
-                let slots = place.columns.block(&key);
-                let Some(kept) = slots.and_then(|slots| kept_columns(&slots, labels)) else {
-                    bytes += entry.bytes as usize;
-                    continue;
-                };
-                yielder.work(1 + kept.len() / BLOCK_WORK).await?;
-                place.columns.count_hits(kept.len());
-                bytes += kept.iter().map(|(_, column)| column.bytes()).sum::<usize>();
-                *want = Want::Columns(kept);
-            }
-        }
-    }
+    let bytes = use_cached_columns(place, &mut runs, labels, yielder).await?;
     charge(bytes)?;
     let reads: Vec<_> = runs.iter().map(|(m, runs)| read_blocks(place.lsm, *m, runs)).collect();
     let mut reads = stream::iter(reads).buffered(READS_MAX);
@@ -164,6 +147,35 @@ pub(crate) async fn load(
         }
     }
     Ok(parts)
+}
+
+/// Replaces wanted blocks by their columns where all wanted ones are cached. Returns the bytes of
+/// all wanted blocks and columns.
+async fn use_cached_columns(
+    place: &BlockSource<'_>,
+    runs: &mut [(u64, Vec<WantedRun>)],
+    labels: &[(u32, Labels)],
+    yielder: &mut Yielder,
+) -> Result<usize, SourceError> {
+    let mut bytes = 0;
+    for (metric, runs) in runs {
+        for WantedRun { window, run, entries } in runs {
+            for (entry, want) in entries.iter_mut().filter(|(_, w)| matches!(w, Want::Bytes)) {
+                let first_id = entry.first_id;
+                let key = BlockKey { metric: *metric, window: *window, run: *run, first_id };
+                let slots = place.columns.block(&key);
+                let Some(kept) = slots.and_then(|slots| kept_columns(&slots, labels)) else {
+                    bytes += entry.bytes as usize;
+                    continue;
+                };
+                yielder.work(1 + kept.len() / BLOCK_WORK).await?;
+                place.columns.count_hits(kept.len());
+                bytes += kept.iter().map(|(_, column)| column.bytes()).sum::<usize>();
+                *want = Want::Columns(kept);
+            }
+        }
+    }
+    Ok(bytes)
 }
 
 /// Parts of some series, and their sizes.

@@ -77,7 +77,7 @@ async fn warm_index(core: &Core, lsm: &Lsm, index: &PartitionIndex) -> Result<()
         }
         index.label_values(lsm, name, &mut yielder).await?;
     }
-    let all = (0..index.series_count).collect::<RoaringBitmap>() - &*index.gone;
+    let all = (0..index.series_count).collect::<RoaringBitmap>() - &*index.deleted;
     let labels = index.labels_of(lsm, &core.head, &all, &mut yielder).await?;
     let mut metrics: Vec<u64> =
         labels.iter().map(|(_, labels)| keys::metric_hash(labels.metric_name())).collect();

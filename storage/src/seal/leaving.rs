@@ -14,9 +14,9 @@ use crate::error::StoreError;
 pub(crate) async fn note_emptied(core: &Core) {
     let mut state = core.sealing.lock().await;
     let partitions: Vec<i64> = core.read_partitions(|all| all.keys().copied().collect());
-    for partition in partitions.into_iter().filter(|number| core.index.has_gone(*number)) {
+    for partition in partitions.into_iter().filter(|number| core.index.has_deleted(*number)) {
         let Some(index) = core.partition(partition) else { continue };
-        if index.gone.len() == u64::from(index.series_count) {
+        if index.deleted.len() == u64::from(index.series_count) {
             state.leaving.push_back(Leaving::ids(0, partition));
         }
     }

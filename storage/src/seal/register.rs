@@ -61,7 +61,8 @@ async fn find_known(
     items: &mut [Item],
 ) -> Result<(), StoreError> {
     let page_ids = core.options.sizes.page_ids;
-    let gone = core.partition(partition).map(|index| Arc::clone(&index.gone)).unwrap_or_default();
+    let gone =
+        core.partition(partition).map(|index| Arc::clone(&index.deleted)).unwrap_or_default();
     let mut scan = core.lsm.scan_prefix(&keys::forward(partition)).await?;
     while let Some((key, bytes)) = scan.next().await? {
         let page = keys::parse_forward_page(&key)

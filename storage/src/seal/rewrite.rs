@@ -239,13 +239,13 @@ impl Cleaning<'_> {
         if gone.is_empty() {
             return Ok(());
         }
-        let all = &gone | &*index.gone;
+        let all = &gone | &*index.deleted;
         let key = keys::gone(partition);
         let bytes = crate::index::encode_postings(&key, &all);
         let mut set = WriteSet::default();
         set.put(key, bytes);
         core.lsm.commit(set).await?;
-        core.set_gone(partition, all);
+        core.set_deleted(partition, all);
         core.head.for_each(|_, series| {
             if series.partition == partition && gone.contains(series.partition_id) {
                 series.partition_id = NONE;

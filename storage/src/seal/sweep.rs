@@ -20,7 +20,7 @@ use crate::value;
 /// others are left. Whoever calls keeps series from being registered.
 pub(super) async fn sweep_index(core: &Core, partition: i64) -> Result<(), StoreError> {
     let Some(index) = core.partition(partition) else { return Ok(()) };
-    if index.gone.len() == u64::from(index.series_count) {
+    if index.deleted.len() == u64::from(index.series_count) {
         // Its watermarks stay: the log may still have records of it.
         expiry::delete_partition(core, partition, &[]).await?;
         core.remove_partition(partition);
@@ -28,8 +28,8 @@ pub(super) async fn sweep_index(core: &Core, partition: i64) -> Result<(), Store
         tracing::info!(partition, "a day of which nothing is left has been deleted");
         return Ok(());
     }
-    sweep_postings(core, partition, &index.gone).await?;
-    sweep_labels(core, partition, &index.gone).await
+    sweep_postings(core, partition, &index.deleted).await?;
+    sweep_labels(core, partition, &index.deleted).await
 }
 
 /// Deletes postings of nothing but such ids, and what the dictionary says of them.

@@ -6,12 +6,13 @@
 use std::collections::{HashMap, VecDeque};
 use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 
 use foldhash::fast::RandomState;
 use model::prefetch;
 
 use super::Column;
+use crate::lock::lock;
 
 /// Bytes that a column counts in addition to its own, for the slot and the queue.
 const ENTRY_BYTES: usize = 64;
@@ -325,8 +326,4 @@ impl Account {
     fn release(&self, bytes: usize) {
         self.bytes.fetch_sub(bytes, Ordering::Relaxed);
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
