@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_asked_for_longest_ago_goes_whole() {
+    fn the_least_recently_used_partition_is_evicted_whole() {
         let cache = IndexCache::new(1 << 20, Sizes::default());
         let one = {
             cache.partition(1, 9).note_none(&Matcher::equal("a", "b"));

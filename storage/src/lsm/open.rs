@@ -194,7 +194,7 @@ struct ObjectLayers {
     verified: Option<Arc<Layered<verified::VerifiedStore>>>,
     /// Metered object store.
     counted: Arc<dyn ObjectStore>,
-    /// The same with the disk cache, if there is one.
+    /// `counted` with the disk cache, if there is one.
     objects: Arc<dyn ObjectStore>,
     disk: Option<Arc<dyn Fn() -> DiskCacheStats + Send + Sync>>,
     blocks: Arc<blocks::BlockCache>,

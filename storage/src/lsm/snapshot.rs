@@ -137,7 +137,7 @@ pub(crate) struct Snapshot {
 impl Snapshot {
     /// Returns the location of the snapshot.
     pub(crate) fn location(&self) -> Location {
-        Location::beside(Arc::clone(&self.files.object_store), self.files.path.clone())
+        Location::at_path(Arc::clone(&self.files.object_store), self.files.path.clone())
     }
 
     /// Deletes the checkpoint.

@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_logged_goes_on_to_the_log() {
+    fn log_events_are_forwarded() {
         harness::run(async {
             let seen = Arc::new(AtomicUsize::new(0));
             let log = Dispatch::new(Events(Arc::clone(&seen)));

@@ -41,28 +41,26 @@
 //!   10    significant bits                         x fits the last window
 //!   11    leading zeros:6  significant − 1:6  significant bits
 //!
-//! number(n):  bits − 1:6 │ n in so many bits
+//! number(n):  bits − 1:6 │ n:bits
 //! fold(n):    2n, or −2n − 1 below 0
 //! ```
 //!
 //! *Excess*: the count minus the zero bucket and all others, 0 unless NaN has been observed.
 //!
-//! *g'* and *k* follow the numbers of a column ([`column::IntegerColumn::advance`]). Both come
-//! from means with four fractional bits, of which the newest number has all, then a half, two
-//! times a quarter, four times an eighth, and from then on a sixteenth. g' is the mean growth,
-//! rounded, in modes 0 and 2 not below 0; k is the whole part of log₂ of the mean of u, 0 below
-//! 2. After the first number, g' is 0 and the mean of u is taken for 2^(bits of the count / 3);
-//! after the second for 2^(bits of the growth / 2); for a 0 it is 0.
+//! *g'* and *k* are derived from earlier numbers of the column ([`column::IntegerColumn::advance`]),
+//! as means with four fractional bits. The weight of the newest number is 1, then 1/2, twice 1/4,
+//! four times 1/8, and 1/16 from then on. g' is the mean growth, rounded, and at least 0 in modes 0
+//! and 2; k is ⌊log₂⌋ of the mean of u, and 0 below 2. After the first number, g' is 0 and the
+//! mean of u is 2^(bits of the count / 3), after the second 2^(bits of the growth / 2); 0 for a 0.
 //!
-//! *Layouts*: a column goes on where schema, threshold, bounds and number kind are as before and
-//! a bucket has the index of an earlier one; others begin anew. Spans are written and come back
-//! in their fewest form: no empty ones, none that continue the one before.
+//! *Layouts*: a bucket keeps its column if the previous layout has the same schema, threshold,
+//! bounds and number kind, and a bucket of the same index; other columns start empty. Spans are
+//! stored in their fewest form: without empty ones, and with adjacent ones joined.
 //!
-//! *Hints* come back as they were given. That of the first sample, if it says that the counter
-//! was not reset, holds only if the histogram *before* it in the series is the one that it was
-//! decided against ([`HistogramBefore`]). Its fingerprint is the crc32c of schema:1, sum, count,
-//! zero count, spans and counts above zero, spans and counts below; everything little endian, and
-//! of 8 bytes, a span of 4 and 4.
+//! *Hints* are returned as given. If the hint of the first sample is that the counter was not
+//! reset, it holds only if the histogram *before* it in the series is still the same
+//! ([`HistogramBefore`]). Its fingerprint is the crc32c of schema:1, sum, count, zero count, spans
+//! and counts above zero, spans and counts below; all little endian, 8 bytes each, a span 4 and 4.
 
 mod column;
 mod decode;

@@ -540,7 +540,7 @@ fn histograms_that_do_not_add_up_are_not_storable() {
 }
 
 #[test]
-fn what_says_nothing_new_takes_three_bits_and_is_shared() {
+fn unchanged_samples_take_three_bits_and_are_shared() {
     let one = Histogram { reset_hint: ResetHint::Gauge, ..histogram(&[7.0; 40]) };
     let samples: Vec<_> = (0..1000).map(|i| at(i * 15_000, one.clone())).collect();
     let bytes = encoded(&samples, None);

@@ -1,6 +1,6 @@
 //! Garbage collection of SSTs and manifests that are no longer referenced.
 //!
-//! A read that is under way may still use an SST after the newest manifest has dropped it, and so may
+//! A read in progress may still use an SST after the newest manifest has dropped it, and so may
 //! a read that begins later, until the writer's own manifest in memory is refreshed. An object store
 //! that does not answer can delay the refresh for minutes. So a file is deleted in two steps:
 //!

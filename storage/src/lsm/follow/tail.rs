@@ -24,7 +24,7 @@ use crate::lsm::{store_error, unavailable};
 const FILES_AT_ONCE: u64 = 16;
 /// Timeout for one file.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
-/// Maximum size of a file: a writer blocks before it has so many unflushed bytes.
+/// Maximum size of a file: writers block before this many bytes are unflushed.
 const FILE_BYTES_MAX: u64 = 2 * UNFLUSHED_BYTES_MAX as u64;
 
 /// Unread rest of the WAL.

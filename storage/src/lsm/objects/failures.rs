@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_last_reason_is_told_for_a_while() {
+    async fn the_last_reason_is_reported_for_a_while() {
         let (failures, path) = (Failures::default(), Path::from("wal/1.sst"));
         let is_full = std::io::Error::from_raw_os_error(28);
         failures.note(&path, &failed(Box::new(is_full)));

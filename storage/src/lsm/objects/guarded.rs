@@ -340,7 +340,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_a_file_that_is_absent_counts_as_gone() {
+    fn only_an_absent_file_counts_as_deleted() {
         let absent = |kind| unless_absent(Err::<(), _>(io::Error::from(kind)));
         assert!(matches!(absent(io::ErrorKind::NotFound), Ok(None)));
         assert!(matches!(absent(io::ErrorKind::NotADirectory), Ok(None)));

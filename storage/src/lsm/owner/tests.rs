@@ -127,7 +127,7 @@ async fn open_leased(objects: &Arc<dyn ObjectStore>, take_over: bool) -> Store {
 }
 
 #[test]
-fn a_store_whose_manifest_is_gone_takes_no_more_writes() {
+fn a_store_without_manifest_accepts_no_writes() {
     harness::run(async {
         let objects: Arc<dyn ObjectStore> = Arc::new(InMemory::new());
         let store = open_leased(&objects, false).await;

@@ -201,7 +201,7 @@ fn column() -> Column {
 }
 
 #[test]
-fn the_cache_stays_within_its_bound_and_lets_go_of_what_nobody_reads() {
+fn the_cache_stays_within_its_limit_and_evicts_unread_columns() {
     let cache = ColumnCache::new(20_000);
     let frame = ColumnPlace::Frames(Arc::default());
     cache.put(&frame, column());

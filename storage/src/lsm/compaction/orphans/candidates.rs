@@ -324,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn names_of_halves_are_told_from_others() {
+    fn names_of_incomplete_files_are_recognized() {
         for (name, expected) in [
             ("a.sst#1", true),
             ("1.manifest#22", true),

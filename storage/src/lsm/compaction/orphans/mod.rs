@@ -349,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_goes_before_whoever_wrote_it_has_been_fenced() {
+    fn orphans_stay_until_their_writer_is_fenced() {
         harness::run(async {
             let (location, writer) = store_with_orphan().await;
             // The compactor of the writer has started once there is a compaction list.
@@ -375,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_goes_while_a_read_from_before_goes_on() {
+    fn orphans_stay_while_an_earlier_read_is_in_progress() {
         harness::run(async {
             let (location, store) = store_with_orphan().await;
             let reads = ReadTracker::default();

@@ -37,7 +37,7 @@ pub(crate) struct Location {
     pub(crate) object_store: Arc<dyn ObjectStore>,
     /// Path of the LSM in it.
     pub(crate) path: ObjectPath,
-    /// Whether the object store supports conditional overwrites (If-Match).
+    /// Set if the object store supports conditional overwrites (If-Match).
     pub(crate) has_conditional_overwrite: bool,
     /// Interval of garbage collection, each run of which costs requests.
     pub(crate) garbage_interval: Duration,
@@ -47,7 +47,7 @@ pub(crate) struct Location {
     pub(crate) uploads: Option<Arc<dyn Uploads>>,
     /// Remote object store, and its URL without credentials.
     remote: Option<(Remote, String)>,
-    /// Whether a lease names the process that writes.
+    /// Set if a lease names the process that writes.
     pub(crate) has_lease: bool,
     /// Clock and seed of a simulation.
     #[cfg(test)]
@@ -228,7 +228,10 @@ impl Location {
     }
 
     /// Returns another store on the same object store.
-    pub(in crate::lsm) fn beside(object_store: Arc<dyn ObjectStore>, path: ObjectPath) -> Location {
+    pub(in crate::lsm) fn at_path(
+        object_store: Arc<dyn ObjectStore>,
+        path: ObjectPath,
+    ) -> Location {
         Location { object_store, path, has_conditional_overwrite: false, ..Location::memory() }
     }
 

@@ -430,7 +430,7 @@ mod tests {
     }
 
     #[test]
-    fn the_bucket_goes_in_front_of_the_host() {
+    fn the_bucket_precedes_the_host() {
         assert_eq!(in_front("b", "https://s3.example.com"), "https://b.s3.example.com");
         assert_eq!(in_front("b", "https://b.s3.example.com"), "https://b.s3.example.com");
     }

@@ -297,7 +297,7 @@ struct ErrorText {
     /// Error code in the response.
     code: Option<String>,
     is_bare_redirect: bool,
-    /// Whether the error comes from a provider of credentials.
+    /// Set if the error comes from a provider of credentials.
     is_about_credentials: bool,
     detail: String,
 }
