@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_forgotten_of_many_expiries_is_taken_for_later() {
+    fn joined_expiries_count_as_later() {
         let changes = Changes::default();
         let count = STAIRS_MAX as u64 + 10;
         (0..count).for_each(|number| changes.note_expired_before(-(number as i64)));
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_forgotten_of_many_writes_is_taken_for_changed() {
+    fn joined_writes_count_as_changed() {
         let count = 20 * STAIRS_MAX as i64;
         // One write each second, and one hundred.
         for distance_ms in [1_000, 10] {

@@ -61,7 +61,7 @@ fn out_of_order_window_decides_as_prometheus_does() {
 }
 
 #[test]
-fn nan_payloads_are_told_apart() {
+fn nan_payloads_are_distinguished() {
     harness::run(async {
         let store = open(&harness::memory()).await.unwrap();
         let samples = [model::stale_nan(), model::stale_nan(), f64::NAN].map(|value| (1, value));
@@ -71,7 +71,7 @@ fn nan_payloads_are_told_apart() {
 }
 
 #[test]
-fn what_has_been_decided_survives_a_restart() {
+fn decisions_survive_a_restart() {
     harness::run(async {
         let objects = harness::memory();
         let store = open(&objects).await.unwrap();
@@ -182,7 +182,7 @@ fn writes_beyond_the_queue_are_refused_as_overload() {
 }
 
 #[test]
-fn days_beyond_the_retention_go_out_of_view_and_out_of_the_store() {
+fn days_beyond_the_retention_are_hidden_and_deleted() {
     harness::run(async {
         let clock = Arc::new(ManualClock::new(100 * PARTITION_MS));
         let options = StoreOptions {
@@ -232,7 +232,7 @@ fn days_beyond_the_retention_go_out_of_view_and_out_of_the_store() {
 }
 
 #[test]
-fn the_oldest_days_go_where_files_take_too_much() {
+fn the_size_limit_deletes_the_oldest_days() {
     harness::run(async {
         let objects = harness::memory();
         let series = labels(&[("__name__", "a")]);
@@ -280,7 +280,7 @@ fn the_oldest_days_go_where_files_take_too_much() {
 }
 
 #[test]
-fn what_the_bound_of_files_has_deleted_stays_away_over_a_restart() {
+fn days_deleted_by_size_stay_away_over_a_restart() {
     harness::run(async {
         let objects = harness::memory();
         let series = labels(&[("__name__", "a")]);
@@ -326,7 +326,7 @@ fn what_the_bound_of_files_has_deleted_stays_away_over_a_restart() {
 }
 
 #[test]
-fn a_selection_under_way_sees_a_day_whole_while_it_goes() {
+fn a_selection_under_way_sees_a_day_whole_while_it_is_deleted() {
     harness::run(async {
         let clock = Arc::new(ManualClock::new(100 * PARTITION_MS));
         let options = StoreOptions {
@@ -493,7 +493,7 @@ fn files_and_memory_are_opened_by_url() {
 }
 
 #[test]
-fn what_is_sealed_is_neither_kept_in_the_head_nor_replayed() {
+fn sealed_samples_are_neither_in_the_head_nor_replayed() {
     harness::run(async {
         let objects = harness::memory();
         let clock = Arc::new(ManualClock::new(10 * WINDOW_MS));

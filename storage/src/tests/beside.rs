@@ -312,7 +312,7 @@ fn damage_is_named_and_takes_only_its_own_away() {
 }
 
 #[test]
-fn what_is_acknowledged_survives_a_crash_at_any_write() {
+fn acknowledged_values_survive_a_crash_at_any_write() {
     for (writes, last_lands) in (0..24).flat_map(|writes| [(writes, false), (writes, true)]) {
         harness::run(async {
             let objects = harness::memory();

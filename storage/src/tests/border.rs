@@ -39,7 +39,7 @@ async fn takes(store: &Store, timestamp_ms: i64) -> bool {
     store.append(batch(&series(), &[(timestamp_ms, 1.0)])).await.unwrap().accepted == 1
 }
 
-async fn names_border(store: &Store) -> bool {
+async fn has_first_kept_day(store: &Store) -> bool {
     store.core().lsm.get(KEPT_FROM).await.unwrap().is_some()
 }
 
@@ -49,7 +49,7 @@ async fn times(store: &Store) -> Vec<i64> {
 }
 
 #[test]
-fn the_border_goes_with_the_days_where_the_log_has_nothing_of_them() {
+fn the_first_kept_day_is_removed_with_the_days_without_log_records() {
     harness::run(async {
         let objects = harness::memory();
         let store = open(&objects, true, KEPT_MS).await;
@@ -62,7 +62,7 @@ fn the_border_goes_with_the_days_where_the_log_has_nothing_of_them() {
         assert!(takes(&store, DELETED_AT_MS).await);
         expiry::delete_expired(store.core()).await.unwrap();
         assert_eq!(store.stats().partitions_deleted, 1);
-        assert!(!names_border(&store).await);
+        assert!(!has_first_kept_day(&store).await);
         assert!(!takes(&store, DELETED_MS + 1).await, "the retention is unchanged");
         store.close().await.unwrap();
 
@@ -73,7 +73,7 @@ fn the_border_goes_with_the_days_where_the_log_has_nothing_of_them() {
 }
 
 #[test]
-fn the_border_stays_until_the_records_of_the_days_are_sealed() {
+fn the_first_kept_day_stays_until_the_records_of_the_days_are_sealed() {
     harness::run(async {
         let objects = harness::memory();
         let store = open(&objects, true, KEPT_MS).await;
@@ -87,7 +87,7 @@ fn the_border_stays_until_the_records_of_the_days_are_sealed() {
         assert!(takes(&store, DELETED_AT_MS).await);
         expiry::delete_expired(store.core()).await.unwrap();
         assert_eq!(store.stats().partitions_deleted, 1);
-        assert!(names_border(&store).await, "the log has a record of the day");
+        assert!(has_first_kept_day(&store).await, "the log has a record of the day");
         store.close().await.unwrap();
 
         // The day's watermark is deleted: without the record, its samples would return.
@@ -98,10 +98,10 @@ fn the_border_stays_until_the_records_of_the_days_are_sealed() {
             }
             let left = [KEPT_MS, DELETED_AT_MS];
             assert_eq!(times(&store).await, left, "maintained: {is_maintained}");
-            assert!(names_border(&store).await && !takes(&store, DELETED_MS + 1).await);
+            assert!(has_first_kept_day(&store).await && !takes(&store, DELETED_MS + 1).await);
         }
         store.seal_all().await.unwrap();
-        assert!(!names_border(&store).await, "the last log record removes it");
+        assert!(!has_first_kept_day(&store).await, "the last log record removes it");
         assert!(!takes(&store, DELETED_MS + 1).await, "hidden days stay hidden");
         assert!(takes(&store, KEPT_MS + 1).await, "the write begins a log epoch");
         expiry::delete_expired(store.core()).await.unwrap();
@@ -118,7 +118,7 @@ fn the_border_stays_until_the_records_of_the_days_are_sealed() {
 }
 
 #[test]
-fn a_border_that_a_store_has_kept_for_nothing_goes_with_a_start() {
+fn an_unneeded_first_kept_day_is_removed_at_a_start() {
     harness::run(async {
         let objects = harness::memory();
         let store = open(&objects, true, DELETED_AT_MS).await;
@@ -130,7 +130,7 @@ fn a_border_that_a_store_has_kept_for_nothing_goes_with_a_start() {
         store.close().await.unwrap();
 
         let store = open(&objects, false, DELETED_AT_MS).await;
-        assert!(!names_border(&store).await);
+        assert!(!has_first_kept_day(&store).await);
         assert!(takes(&store, DELETED_MS).await);
     });
 }
@@ -145,7 +145,7 @@ fn an_unconfirmed_retention_releases_nothing() {
         let store = open(&objects, true, DELETED_AT_MS).await;
         assert!(takes(&store, DELETED_AT_MS).await);
         expiry::delete_expired(store.core()).await.unwrap();
-        assert!(names_border(&store).await, "the log has a record of the day");
+        assert!(has_first_kept_day(&store).await, "the log has a record of the day");
         store.close().await.unwrap();
 
         let options = StoreOptions {
@@ -156,11 +156,11 @@ fn an_unconfirmed_retention_releases_nothing() {
         };
         let store = open_with(&objects, options).await.unwrap();
         expiry::delete_expired(store.core()).await.unwrap();
-        assert!(names_border(&store).await);
+        assert!(has_first_kept_day(&store).await);
         assert!(!expiry::has_deleted_records(store.core()).await);
         store.seal_all().await.unwrap();
         expiry::delete_expired(store.core()).await.unwrap();
-        assert!(!names_border(&store).await && !takes(&store, DELETED_MS + 1).await);
+        assert!(!has_first_kept_day(&store).await && !takes(&store, DELETED_MS + 1).await);
         // Without a time limit there is nothing to confirm.
         store.set_retention(Retention::default());
         expiry::delete_expired(store.core()).await.unwrap();
@@ -189,7 +189,7 @@ fn days_deleted_by_size_are_not_sealed_for_in_vain() {
             seal::write_out(store.core()).await.unwrap();
             expiry::delete_expired(store.core()).await.unwrap();
             assert_eq!(store.stats().partitions_deleted, 1);
-            assert!(names_border(&store).await, "the log has a record of the day");
+            assert!(has_first_kept_day(&store).await, "the log has a record of the day");
             assert!(!expiry::has_deleted_records(store.core()).await);
             assert!(!takes(&store, DELETED_MS + 2).await);
         }

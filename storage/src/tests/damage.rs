@@ -106,7 +106,7 @@ fn damage_in_a_partition_is_an_error_that_names_the_key() {
 }
 
 #[test]
-fn nothing_is_kept_of_an_index_that_is_damaged() {
+fn a_damaged_index_is_not_cached() {
     harness::run(async {
         let (_, store) = filled_with(harness::options()).await;
         store.seal_all().await.unwrap();
@@ -138,7 +138,7 @@ fn nothing_is_kept_of_an_index_that_is_damaged() {
 }
 
 #[test]
-fn nothing_is_kept_of_a_block_that_is_damaged() {
+fn a_damaged_block_is_not_cached() {
     harness::run(async {
         let is_block = |(key, _): &(Vec<u8>, Vec<u8>)| key[9] == b'b';
         for number in 0..3 {
@@ -184,7 +184,7 @@ fn missing_blocks_and_pages_are_errors() {
 }
 
 #[test]
-fn a_page_of_labels_that_is_damaged_is_told_once() {
+fn a_damaged_page_of_labels_is_reported_once() {
     harness::run(async {
         for page in 0..2 {
             let (objects, store) = filled().await;
@@ -287,7 +287,7 @@ fn damage_in_the_frames_of_a_block_names_the_series() {
 }
 
 #[test]
-fn blocks_of_a_window_that_cannot_be_sealed_go_whatever_is_sealed_beside_it() {
+fn blocks_of_a_failed_window_are_deleted_while_others_are_sealed() {
     const BLOCKS: usize = 3;
     const SAMPLES: i64 = 200;
     harness::run(async {

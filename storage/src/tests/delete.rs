@@ -115,7 +115,7 @@ fn the_newest_sample_can_be_written_again() {
 }
 
 #[test]
-fn nothing_is_known_of_a_reset_behind_a_gap() {
+fn hints_after_a_gap_are_unknown() {
     harness::run(async {
         let store = open(&harness::memory()).await.unwrap();
         let samples: Vec<_> = (0..6).map(|i| at(i * 1000, histogram(&[1 + i as u32, 2]))).collect();
@@ -225,7 +225,7 @@ fn deleted_series_are_not_listed_once_they_are_cleaned_up() {
 }
 
 #[test]
-fn selections_under_way_go_on_with_the_blocks_they_have_found() {
+fn selections_under_way_keep_the_blocks_they_have_found() {
     harness::run(async {
         let objects = harness::memory();
         let store = open(&objects).await.unwrap();
@@ -316,7 +316,7 @@ fn space_is_given_back() {
 }
 
 #[test]
-fn deletes_beside_seals_and_writes_hold() {
+fn deletes_hold_with_concurrent_seals_and_writes() {
     harness::run(async {
         let objects = harness::memory();
         let mut store = Arc::new(open(&objects).await.unwrap());
@@ -392,7 +392,7 @@ fn a_delete_under_way_when_cleaning_begins_stays() {
 }
 
 #[test]
-fn what_cannot_be_cleaned_keeps_nothing_from_being_sealed() {
+fn a_failed_cleaning_does_not_prevent_sealing() {
     harness::run(async {
         let store = open(&harness::memory()).await.unwrap();
         store.append(batch(&series(1), &[(1000, 1.0), (2000, 2.0)])).await.unwrap();

@@ -43,11 +43,11 @@ impl Faulty {
         writes: i64,
         last_lands: bool,
     ) -> Arc<dyn ObjectStore> {
-        Faulty::told_on(objects, writes, last_lands).0
+        Faulty::counted_on(objects, writes, last_lands).0
     }
 
     /// Returns also the number of writes left, negative once one was refused.
-    pub(super) fn told_on(
+    pub(super) fn counted_on(
         objects: &Arc<dyn ObjectStore>,
         writes: i64,
         last_lands: bool,
@@ -354,7 +354,7 @@ fn second_writer_fences_the_first_and_sees_its_samples() {
 
 /// Days deleted by the size limit are there whole or not at all, whichever write is the last one.
 #[test]
-fn days_that_go_are_never_there_in_part_after_a_crash() {
+fn deleted_days_are_never_partly_there_after_a_crash() {
     let mut writes = 0;
     let mut is_done = false;
     let mut has_gone_in_part = false;

@@ -100,7 +100,7 @@ fn readers_see_what_is_appended_sealed_and_deleted() {
 }
 
 #[test]
-fn what_a_reader_has_sealed_leaves_its_head() {
+fn sealed_windows_leave_the_head_of_a_reader() {
     harness::run(async {
         let objects = harness::memory();
         let store = open(&objects).await.unwrap();
@@ -122,7 +122,7 @@ fn what_a_reader_has_sealed_leaves_its_head() {
 }
 
 #[test]
-fn readers_go_on_where_another_writer_takes_over() {
+fn readers_continue_after_another_writer_takes_over() {
     harness::run(async {
         let objects = harness::memory();
         let a = labels(&[("__name__", "a")]);
@@ -220,7 +220,7 @@ fn a_query_that_finds_files_gone_takes_others() {
 }
 
 #[test]
-fn a_reader_that_was_held_up_for_long_goes_on_without_the_log() {
+fn a_reader_held_up_for_long_continues_without_the_log() {
     harness::run(async {
         let objects = harness::memory();
         let store = open(&objects).await.unwrap();
@@ -248,7 +248,7 @@ fn a_reader_that_was_held_up_for_long_goes_on_without_the_log() {
 }
 
 #[test]
-fn days_beyond_the_retention_go_from_readers_too() {
+fn readers_hide_days_beyond_the_retention() {
     harness::run(async {
         let objects = harness::memory();
         let clock = Arc::new(ManualClock::new(PARTITION_MS / 2));

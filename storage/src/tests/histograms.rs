@@ -130,7 +130,7 @@ fn hints_hold_from_one_window_to_the_next() {
 }
 
 #[test]
-fn late_histograms_take_back_what_was_known_of_those_behind_them() {
+fn late_histograms_reset_the_hints_of_later_ones() {
     for is_sealed in [false, true] {
         for late in [at(15, histogram(&[90])), at(20, histogram(&[91]))] {
             harness::run(check_everywhere(
@@ -195,7 +195,7 @@ fn late_histograms_between_frames_are_seen_as_well() {
 }
 
 #[test]
-fn what_came_twice_keeps_what_is_known_of_it() {
+fn duplicates_keep_their_hints() {
     harness::run(check_everywhere(
         async |store| {
             let samples: Vec<_> = (1..=4_u32).map(|n| at(n.into(), histogram(&[n]))).collect();

@@ -41,7 +41,7 @@ fn accounts(store: &Store) -> [(usize, usize); 2] {
 }
 
 #[test]
-fn series_beyond_a_limit_are_refused_and_known_ones_beside_them_kept() {
+fn series_beyond_a_limit_are_refused_and_known_ones_accepted() {
     for (all, per_metric, reason, metric) in [
         (5, 0, RejectReason::ActiveSeries, "known"),
         (0, 3, RejectReason::ActiveSeriesOfMetric, "bomb"),
@@ -83,7 +83,7 @@ fn series_beyond_a_limit_are_refused_and_known_ones_beside_them_kept() {
 }
 
 #[test]
-fn a_sealed_series_needs_room_again_but_what_it_holds_already_does_not() {
+fn a_sealed_series_needs_room_again() {
     harness::run(async {
         let store = open_limited(|options| options.active_series_max = 1).await;
         store.append(of_metric("a", 0..1, 1)).await.unwrap();
@@ -182,7 +182,7 @@ fn accounts_agree_with_what_is_held() {
 }
 
 #[test]
-fn what_stays_open_when_its_log_epoch_ends_takes_less_and_reads_the_same() {
+fn open_windows_shrink_when_their_log_epoch_ends_and_read_the_same() {
     harness::run(async {
         let objects = memory();
         let clock = Arc::new(ManualClock::new(3 * HOUR_MS));

@@ -119,7 +119,7 @@ async fn come_to_rest(objects: &Arc<dyn ObjectStore>, store: &Store) {
 
 /// Runs a process on an object store that accepts a number of writes; the first refusal ends it.
 fn live_until_refused(objects: &Arc<dyn ObjectStore>, writes: i64, last_lands: bool) {
-    let (faulty, writes_left) = Faulty::told_on(objects, writes, last_lands);
+    let (faulty, writes_left) = Faulty::counted_on(objects, writes, last_lands);
     let refused = async {
         while writes_left.load(Ordering::SeqCst) >= 0 {
             tokio::time::sleep(Duration::from_millis(1)).await;
@@ -141,7 +141,7 @@ fn live_until_refused(objects: &Arc<dyn ObjectStore>, writes: i64, last_lands: b
 }
 
 #[test]
-fn bytes_come_back_to_what_is_live_after_crashes_at_any_write() {
+fn orphans_are_deleted_after_crashes_at_any_write() {
     let mut deleted = 0;
     for (writes, last_lands) in (0..14).flat_map(|w| [(w, false), (w, true)]) {
         let objects = harness::memory();
@@ -164,7 +164,7 @@ fn bytes_come_back_to_what_is_live_after_crashes_at_any_write() {
 }
 
 #[test]
-fn only_files_of_the_tree_go_and_none_before_its_time() {
+fn only_ssts_are_deleted_and_none_before_its_time() {
     let objects = harness::memory();
     live_once(&objects);
     let orphan = "01ARZ3NDEKTSV4RRFFQ69G5FAV.sst";
@@ -238,7 +238,7 @@ fn files_that_a_reader_has_pinned_stay_until_it_ends() {
 }
 
 #[test]
-fn halves_of_files_on_a_disk_go_and_what_is_written_to_stays() {
+fn unfinished_files_on_a_disk_are_deleted_unless_in_use() {
     harness::run(async {
         let folder = Folder::new("orphans");
         let url = folder.0.display().to_string();

@@ -50,7 +50,7 @@ fn left(samples: &[(i64, f64)], kept_from_ms: i64) -> Contents {
 }
 
 /// Returns the start of the window with samples of an age.
-fn border(now_ms: i64, age_ms: i64) -> i64 {
+fn oldest_window_start(now_ms: i64, age_ms: i64) -> i64 {
     (now_ms - age_ms).div_euclid(WINDOW_MS) * WINDOW_MS
 }
 
@@ -68,7 +68,7 @@ fn rules_expire_windows_and_no_others_over_seals_and_restarts() {
         let age_ms = 2 * PARTITION_MS;
         let objects = harness::memory();
         let mut store = open_with(&objects, options(&clock, age_ms)).await.unwrap();
-        let mut all = samples(border(NOW_MS, age_ms), NOW_MS);
+        let mut all = samples(oldest_window_start(NOW_MS, age_ms), NOW_MS);
         assert_eq!(append(&store, &all).await, []);
         for step in 0..40 {
             let now_ms = NOW_MS + step * WINDOW_MS * 2 / 3;
@@ -76,17 +76,21 @@ fn rules_expire_windows_and_no_others_over_seals_and_restarts() {
             assert_eq!(append(&store, &[(now_ms, 2.0)]).await, []);
             all.push((now_ms, 2.0));
             store.maintain().await.unwrap();
-            let expected = left(&all, border(now_ms, age_ms));
+            let expected = left(&all, oldest_window_start(now_ms, age_ms));
             assert_eq!(read_all(&store).await.unwrap(), expected, "step {step}");
             // Late samples, some of which the rule refuses.
-            let late = border(now_ms, age_ms) + (step % 3 - 1) * WINDOW_MS + 7;
+            let late = oldest_window_start(now_ms, age_ms) + (step % 3 - 1) * WINDOW_MS + 7;
             let refused = append(&store, &[(late, 1.0)]).await;
-            assert_eq!(refused.len(), usize::from(late < border(now_ms, age_ms)), "step {step}");
+            assert_eq!(
+                refused.len(),
+                usize::from(late < oldest_window_start(now_ms, age_ms)),
+                "step {step}"
+            );
             assert!(refused.iter().all(|reason| *reason == RejectReason::OutOfBounds));
             all.retain(|(t, _)| *t != late);
             all.push((late, 1.0));
             all.sort_by_key(|(t, _)| *t);
-            let expected = left(&all, border(now_ms, age_ms));
+            let expected = left(&all, oldest_window_start(now_ms, age_ms));
             assert_eq!(read_all(&store).await.unwrap(), expected, "step {step}, written");
             match step % 7 {
                 1 | 4 => store.seal_all().await.unwrap(),
@@ -111,7 +115,7 @@ fn histograms_that_a_rule_has_expired_are_refused() {
         let store = open_with(&harness::memory(), options).await.unwrap();
         let now = batch(&labels(&[("__name__", "now")]), &[(NOW_MS, 1.0)]);
         store.append(now).await.unwrap();
-        let gone_ms = border(NOW_MS, PARTITION_MS) - 1;
+        let gone_ms = oldest_window_start(NOW_MS, PARTITION_MS) - 1;
         let samples = [gone_ms, gone_ms + 1].map(|t| harness::at(t, harness::histogram(&[1, 2])));
         for (series, accepted) in [(debug(), 1), (other(), 2)] {
             let outcome = store.append(harness::histogram_batch(&series, &samples)).await.unwrap();
@@ -121,7 +125,7 @@ fn histograms_that_a_rule_has_expired_are_refused() {
 }
 
 #[test]
-fn the_shortest_rule_counts_and_what_is_gone_stays_so() {
+fn the_shortest_rule_counts_and_expired_samples_stay_away() {
     harness::run(async {
         let clock = Arc::new(ManualClock::new(NOW_MS));
         let objects = harness::memory();
@@ -135,7 +139,7 @@ fn the_shortest_rule_counts_and_what_is_gone_stays_so() {
         };
         set(&[5 * WINDOW_MS, 2 * WINDOW_MS, 4 * WINDOW_MS]);
         store.maintain().await.unwrap();
-        let gone = border(NOW_MS, 2 * WINDOW_MS);
+        let gone = oldest_window_start(NOW_MS, 2 * WINDOW_MS);
         assert_eq!(read_all(&store).await.unwrap(), left(&all, gone));
         // Neither a longer rule nor none restores anything.
         for times_ms in [&[5 * WINDOW_MS][..], &[]] {
@@ -169,7 +173,7 @@ fn kept_answers_know_what_has_expired() {
         clock.set(NOW_MS + WINDOW_MS);
         store.maintain().await.unwrap();
         let unchanged = store.unchanged_since(version);
-        assert_eq!(unchanged, border(NOW_MS + WINDOW_MS, PARTITION_MS)..i64::MAX);
+        assert_eq!(unchanged, oldest_window_start(NOW_MS + WINDOW_MS, PARTITION_MS)..i64::MAX);
         assert_eq!(store.unchanged_since(store.version().unwrap()), i64::MIN..i64::MAX);
     });
 }
@@ -281,7 +285,7 @@ fn rules_hold_after_a_crash_at_every_write() {
                 let store = open_with(&objects, none).await.unwrap();
                 let mut found = read_all(&store).await.unwrap();
                 found.iter_mut().for_each(|(_, samples)| samples.retain(|(t, _)| *t != now_ms));
-                let has_gone = found == left(&all, border(now_ms, 2 * PARTITION_MS));
+                let has_gone = found == left(&all, oldest_window_start(now_ms, 2 * PARTITION_MS));
                 assert!(has_gone || found == left(&all, i64::MIN), "after {writes} writes");
                 assert!(has_gone || lived.is_err(), "after {writes} writes");
                 has_ended_between |= has_gone && lived.is_err();
@@ -292,7 +296,7 @@ fn rules_hold_after_a_crash_at_every_write() {
                 store.clean_tombstones().await.unwrap();
                 let mut found = read_all(&store).await.unwrap();
                 found.iter_mut().for_each(|(_, samples)| samples.retain(|(t, _)| *t != now_ms));
-                assert_eq!(found, left(&all, border(now_ms, 2 * PARTITION_MS)));
+                assert_eq!(found, left(&all, oldest_window_start(now_ms, 2 * PARTITION_MS)));
                 lived.is_ok()
             });
         }

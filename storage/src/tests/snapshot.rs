@@ -73,7 +73,7 @@ fn half_a_copy_is_removed_at_the_next_start() {
             let store = open(&objects).await.unwrap();
             store.append(batch(&labels(&[("a", "b")]), &[(writes, 1.0)])).await.unwrap();
             drop(store);
-            let (faulty, writes_left) = Faulty::told_on(&objects, writes, false);
+            let (faulty, writes_left) = Faulty::counted_on(&objects, writes, false);
             let name = format!("copy-{writes}");
             let mut copying = pin!(async { open(&faulty).await?.snapshot(&name, true).await });
             // A copy waits for an object store that refuses writes.

@@ -99,7 +99,7 @@ fn the_index_forgets_series_once_no_selection_wants_them() {
 }
 
 #[test]
-fn a_day_of_which_nothing_is_left_goes_whole() {
+fn a_day_without_samples_is_deleted_whole() {
     harness::run(async {
         let objects = harness::memory();
         let store = with_days(3).await;

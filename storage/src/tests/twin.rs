@@ -70,7 +70,7 @@ fn op() -> impl Strategy<Value = Op> {
     ]
 }
 
-fn op_beside_readers() -> impl Strategy<Value = Op> {
+fn op_with_readers() -> impl Strategy<Value = Op> {
     prop_oneof![8 => op(), 3 => Just(Op::Read), 1 => Just(Op::Garbage)]
 }
 
@@ -400,7 +400,7 @@ proptest! {
 
     #[test]
     fn readers_that_have_caught_up_answer_as_the_writer(
-        ops in proptest::collection::vec(op_beside_readers(), 1..18),
+        ops in proptest::collection::vec(op_with_readers(), 1..18),
         cache in index_cache(),
         columns_bytes_max in prop_oneof![Just(0_usize), Just(1 << 30)],
     ) {

@@ -43,7 +43,7 @@ fn run(test: impl Future<Output = ()>) {
 }
 
 #[test]
-fn a_day_that_is_read_ahead_is_deleted_behind_it() {
+fn a_day_that_is_read_ahead_is_deleted_afterwards() {
     run(async {
         let clock = Arc::new(ManualClock::new(NOW_MS));
         let store = with_day(&clock).await;

@@ -268,7 +268,7 @@ impl Known {
     }
 
     /// Compares with a read that was concurrent with other requests.
-    pub(super) fn check_beside(&self, found: &BTreeMap<Cell, u64>, before: &Before) {
+    pub(super) fn check_concurrent(&self, found: &BTreeMap<Cell, u64>, before: &Before) {
         self.check_sent(found);
         for (cell, events) in &self.cells {
             let content = found.get(cell).copied();

@@ -420,7 +420,7 @@ impl Lives<'_> {
                 settle(tasks).await;
                 self.check(process).await;
             }
-            88..95 => self.check_beside(process).await,
+            88..95 => self.check_concurrent(process).await,
             _ => {
                 settle(tasks).await;
                 tokio::time::sleep(Duration::from_secs(self.chance.below(120))).await;
@@ -566,7 +566,7 @@ impl Lives<'_> {
     }
 
     /// Reads everything while other requests run.
-    async fn check_beside(&mut self, process: &Process) {
+    async fn check_concurrent(&mut self, process: &Process) {
         let known = self.known();
         let before = lock(&known).before();
         let Some(found) = read(&known, process, Vec::new()).await else { return };
@@ -574,7 +574,7 @@ impl Lives<'_> {
             return;
         }
         self.look_at_clock(&process.machine);
-        lock(&known).check_beside(&found, &before);
+        lock(&known).check_concurrent(&found, &before);
     }
 
     /// Runs all maintenance without faults, and checks that the store comes to rest.

@@ -79,7 +79,7 @@ fn number(variable: &str) -> Option<u64> {
 }
 
 #[test]
-fn what_is_acknowledged_holds_whatever_fails() {
+fn acknowledged_requests_hold_whatever_fails() {
     note_panics();
     let seeds: Vec<u64> = match number("SIMULATION_SEED") {
         Some(seed) => vec![seed],
