@@ -9,7 +9,7 @@ use crate::error::StoreError;
 use crate::log::commit::Log;
 
 impl Core {
-    /// Has the head drop what has been deleted, in turns with whoever commits.
+    /// Drops deleted samples from the head, in turns with commits.
     ///
     /// Errors: something in memory cannot be read; it stays, the rest goes.
     pub(crate) async fn drop_deleted(

@@ -6,7 +6,7 @@ use crate::log::commit::Log;
 use crate::meta::Meta;
 use crate::window::partition_end_ms;
 
-/// What is known of earlier seals.
+/// State of earlier seals.
 pub(crate) struct SealState {
     /// The epoch up to which a window is sealed.
     pub(crate) watermarks: BTreeMap<i64, u32>,
@@ -18,7 +18,7 @@ pub(crate) struct SealState {
     pub(crate) open: BTreeMap<i64, u64>,
     /// Intents of seals since the start: windows of one epoch have different ones.
     pub(crate) intent_count: u32,
-    /// What cleaning, or a seal that has failed, has left that is deleted once nobody reads it.
+    /// Leftovers of cleaning and of failed seals, deleted once no selection reads them.
     pub(crate) leaving: VecDeque<Leaving>,
     /// The first partition that is kept, and the first selection that sees none before it: those
     /// are deleted once all selections before have ended.
@@ -60,12 +60,12 @@ pub(crate) fn leaving_before(meta: &Meta, log: &Log) -> Option<i64> {
     })
 }
 
-/// Whether records of log epochs from one on have samples before a partition.
+/// Returns whether records of log epochs from `first_epoch` on have samples before a partition.
 fn has_records_before(log: &Log, first_epoch: u32, partition: i64) -> bool {
     log.has_records_before(first_epoch, partition_end_ms(partition - 1))
 }
 
-/// What a failure, or a selection under way, has left behind of a day.
+/// Leftovers of a day, kept after a failure or for selections under way.
 #[derive(Debug)]
 pub(crate) struct Leaving {
     /// The first selection that does not read it.
@@ -73,7 +73,7 @@ pub(crate) struct Leaving {
     pub(crate) partition: i64,
     /// Intents that list blocks.
     pub(crate) intents: Vec<Vec<u8>>,
-    /// Whether there are ids of which nothing is left, and so something of them in the index.
+    /// Set if the index has ids of which no samples are left.
     pub(crate) ids: bool,
 }
 
@@ -88,7 +88,7 @@ impl Leaving {
         Leaving { unread_from, partition, intents, ids: false }
     }
 
-    /// What the index holds of ids of which nothing is left, and such selections may ask for.
+    /// Index entries of ids without samples, which selections before `unread_from` may read.
     pub(crate) fn ids(unread_from: u64, partition: i64) -> Leaving {
         Leaving { unread_from, partition, intents: Vec::new(), ids: true }
     }

@@ -104,7 +104,7 @@ fn next_tombstone(
     Some(Tombstone { epoch, start_ms, end_ms, selectors, is_cleaned: false })
 }
 
-/// Whether a tombstone is one that a rule has made, or as good.
+/// Returns whether a rule could have made a tombstone.
 fn is_of(tombstone: &Tombstone, rule: &Rule) -> bool {
     matches!(&tombstone.selectors[..], [matchers] if are_same(matchers, &rule.rule.matchers))
 }

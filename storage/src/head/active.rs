@@ -25,7 +25,7 @@ const WARN_INTERVAL: Duration = Duration::from_secs(10);
 const NEW_SERIES_EIGHTHS: usize = 7;
 const SEAL_EIGHTHS: usize = 6;
 
-/// How much the head may hold; `usize::MAX` sets no bound.
+/// Limits of the head; `usize::MAX` sets none.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct HeadLimits {
     /// Active series of all metrics.
@@ -81,12 +81,12 @@ struct OfMetric {
 }
 
 impl Active {
-    /// How many series are active.
+    /// Returns the number of active series.
     pub(crate) fn count(&self) -> usize {
         self.lock().count
     }
 
-    /// Whether one more series may become active, in a head of so many bytes.
+    /// Checks whether one more series may become active in a head of `bytes` bytes.
     pub(crate) fn admit(
         &self,
         labels: &Labels,
@@ -162,7 +162,7 @@ impl Active {
         overflow
     }
 
-    /// What has been refused so far, by metric and limit.
+    /// Returns the refused samples, by metric and limit.
     pub(crate) fn refused(&self) -> Vec<RefusedSeries> {
         self.lock().refused.clone()
     }

@@ -1,4 +1,4 @@
-//! What the head holds by label: which metrics, labels and values have the most series.
+//! Series of the head by metric, label and value: those with the most series.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -8,7 +8,7 @@ use model::{BudgetError, Checkpoint, METRIC_NAME, TimeRange};
 use crate::head::Head;
 use crate::index::LabelIndex;
 
-/// How many of something there are, by name.
+/// Counts by name.
 pub type Counted = Vec<(String, u64)>;
 
 /// Figures of what is in memory; of each list the largest come first.
@@ -35,7 +35,7 @@ pub struct Cardinality {
 }
 
 impl Head {
-    /// What there is, with at most so many entries in each list.
+    /// Counts the series, with at most `limit` entries in each list.
     ///
     /// Errors: those of the watch.
     pub(crate) fn cardinality(

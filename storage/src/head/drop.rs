@@ -121,7 +121,7 @@ impl HeadSeries {
 }
 
 impl OpenWindow {
-    /// What is left without a range of time, if anything is.
+    /// Returns the samples outside a range of time, if there are any.
     fn without(
         &self,
         start_ms: i64,

@@ -54,16 +54,16 @@ pub(crate) struct Head {
     compared_series_max: usize,
     /// The first and the last window of which something is open.
     open_windows: Mutex<Option<(i64, i64)>>,
-    /// How often series have been forgotten: slots found before may mean others since.
+    /// Number of times that series were forgotten: slots found before may be those of others.
     generation: AtomicU64,
-    /// How many series are active.
+    /// Returns the number of active series.
     active: Active,
     /// About how many bytes all of it takes in memory, the index aside.
     series_bytes: AtomicUsize,
     /// The same of the index.
     index_bytes: AtomicUsize,
     limits: HeadLimits,
-    /// Which times have changed since when.
+    /// Times that have changed, by version.
     pub(crate) changes: Changes,
 }
 
@@ -72,7 +72,7 @@ struct SlotEntry {
     slot: u32,
 }
 
-/// Which slots can be given away.
+/// Slots that are free.
 #[derive(Default)]
 struct Vacant {
     freed: Vec<u32>,
@@ -87,7 +87,7 @@ pub(crate) struct Matching {
 }
 
 impl Matching {
-    /// How many there are.
+    /// Number of series.
     pub(crate) fn len(&self) -> usize {
         self.slots.len()
     }
@@ -262,7 +262,7 @@ impl Head {
         Matching { generation, slots, is_ordered }
     }
 
-    /// Whether the series that have been visited came in the order of their labels.
+    /// Set if the visited series came in the order of their labels.
     pub(crate) fn is_ordered(&self, matching: &Matching) -> bool {
         matching.is_ordered && self.generation() == matching.generation
     }
@@ -402,7 +402,7 @@ impl Head {
         *self.open_windows.lock().unwrap_or_else(PoisonError::into_inner) = windows;
     }
 
-    /// Whether a range of time lies beside all windows of which something is open.
+    /// Returns whether a range of time overlaps no open window.
     pub(crate) fn is_beside(&self, start_ms: i64, end_ms: i64) -> bool {
         let open = *self.open_windows.lock().unwrap_or_else(PoisonError::into_inner);
         open.is_none_or(|(first, last)| window_of(end_ms) < first || window_of(start_ms) > last)
@@ -420,7 +420,7 @@ impl Head {
         }
     }
 
-    /// How many slots there are, vacant ones included.
+    /// Returns the number of slots, vacant ones included.
     pub(crate) fn slot_count(&self) -> usize {
         self.vacant.lock().unwrap_or_else(PoisonError::into_inner).next as usize
     }
@@ -460,22 +460,22 @@ impl Head {
         self.index_bytes.load(Ordering::Relaxed)
     }
 
-    /// How much it may hold.
+    /// Returns the limits.
     pub(crate) fn limits(&self) -> &HeadLimits {
         &self.limits
     }
 
-    /// How many series are active.
+    /// Returns the number of active series.
     pub(crate) fn active_count(&self) -> usize {
         self.active.count()
     }
 
-    /// What has been refused of series for which there was no room, by metric and limit.
+    /// Returns the refused samples of series without room, by metric and limit.
     pub(crate) fn refused_series(&self) -> Vec<RefusedSeries> {
         self.active.refused()
     }
 
-    /// Whether a series that is not active may become so.
+    /// Checks whether an inactive series may become active.
     pub(crate) fn admit(&self, labels: &Labels) -> Result<(), RejectReason> {
         self.active.admit(labels, &self.limits, self.bytes())
     }
@@ -512,7 +512,7 @@ impl Head {
         let _ = self.series_bytes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, shrunk);
     }
 
-    /// How many series there are.
+    /// Returns the number of series.
     pub(crate) fn series_count(&self) -> usize {
         let vacant = self.vacant.lock().unwrap_or_else(PoisonError::into_inner);
         vacant.next as usize - vacant.freed.len()

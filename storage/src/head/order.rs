@@ -27,7 +27,7 @@ struct Sorted {
     entries: Vec<OrderedSeries>,
     /// Their slots; that of a series that has been forgotten means nothing.
     slots: Arc<[u32]>,
-    /// How often series had been forgotten.
+    /// Generation of the slots when the order was built.
     generation: u64,
 }
 

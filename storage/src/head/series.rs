@@ -40,9 +40,9 @@ pub(crate) struct HeadSeries {
     pub(crate) partition: i64,
     /// The id in the index of `partition`, or [`NONE`].
     pub(crate) partition_id: u32,
-    /// Whether it counts as active.
+    /// Set while the series counts as active.
     pub(crate) is_active: bool,
-    /// Where the last append went.
+    /// Index of the window of the last append.
     pub(super) recent: u32,
     /// Sorted by window, then epoch.
     pub(super) windows: Vec<OpenWindow>,
@@ -173,33 +173,33 @@ impl HeadSeries {
         Some(newest.is_some_and(|newest| has_same_value(&newest.histogram, histogram)))
     }
 
-    /// Has brought nearer what lies behind the series itself: its labels and windows.
+    /// Prefetches the labels and windows of the series.
     pub(super) fn fetch_windows(&self) {
         prefetch(self.labels.as_bytes());
         prefetch(self.windows.as_slice());
     }
 
-    /// Has brought nearer what lies behind the windows: the places of columns, and the tails.
+    /// Prefetches what the windows refer to: column places and tails.
     pub(super) fn fetch_tails(&self) {
         self.windows.iter().for_each(OpenWindow::fetch_tail);
     }
 
-    /// Has brought nearer what lies behind the places: columns.
+    /// Prefetches the columns.
     pub(super) fn fetch_columns(&self) {
         self.windows.iter().for_each(OpenWindow::fetch_column);
     }
 
-    /// Whether nothing is held.
+    /// Returns whether the series holds no samples.
     pub(crate) fn is_empty(&self) -> bool {
         self.windows.is_empty()
     }
 
-    /// Whether there may be a sample in a range of time.
+    /// Returns whether there may be a sample in a range of time.
     pub(crate) fn overlaps(&self, start_ms: i64, end_ms: i64) -> bool {
         self.windows.iter().any(|w| w.min_ms <= end_ms && w.max_ms >= start_ms)
     }
 
-    /// Whether there is something of a window up to an epoch.
+    /// Returns whether there are samples of a window up to an epoch.
     pub(crate) fn holds_window(&self, window: i64, epoch_max: u32) -> bool {
         self.windows.iter().any(|w| w.window == window && w.epoch <= epoch_max)
     }

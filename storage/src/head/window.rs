@@ -1,4 +1,4 @@
-//! What an open series holds of one window: frames, and a few samples that are raw yet.
+//! Samples of an open series in one window: frames and a short raw tail.
 //!
 //! ```text
 //! window W, log epoch E:   in order   [frame ≤120][frame ≤120]…[tail ≤32 samples, raw]
@@ -34,14 +34,14 @@ const FRAME_LEN: usize = 120;
 /// Histograms up to which a frame in the head grows, and bytes from which it does not.
 const HISTOGRAM_FRAME_LEN: usize = 240;
 const HISTOGRAM_FRAME_BYTES: usize = 32 << 10;
-/// Bytes of a frame beside its own: where it is noted, and what the allocator adds.
+/// Overhead of a frame: its entry, and what the allocator adds.
 const FRAME_BYTES: usize = size_of::<Bytes>() + 16;
 /// Raw late samples that an open window keeps.
 const LATE_LEN: usize = 64;
 /// Raw late histograms that an open window keeps.
 const LATE_HISTOGRAMS: usize = 16;
 
-/// What a series holds of one window from one log epoch.
+/// Samples of a series in one window, from one log epoch.
 #[derive(Debug)]
 pub(crate) struct OpenWindow {
     pub(super) window: i64,
@@ -49,9 +49,9 @@ pub(crate) struct OpenWindow {
     /// Samples in the last of `frames`; 0 if nothing is to be merged into it.
     last_frame_len: u16,
     frames: Vec<Bytes>,
-    /// Whether all frames are of floats without starts.
+    /// Set if all frames are of floats without starts.
     are_plain: bool,
-    /// Whether nothing is raw, and the frames are as short as they get.
+    /// Set if nothing is raw and the frames are packed.
     is_condensed: bool,
     /// Time of the last sample in the frames, while they are plain.
     framed_ms: i64,
@@ -68,7 +68,7 @@ pub(crate) struct OpenWindow {
     in_order_ms: i64,
 }
 
-/// What few windows have.
+/// Rarely used parts of a window.
 #[derive(Debug, Default)]
 struct Extra {
     /// Starts of the first samples of the tail; what is missing is 0.
@@ -444,7 +444,7 @@ impl OpenWindow {
     }
 }
 
-/// Whether the hint of a histogram says nothing of the one before.
+/// Returns whether the hint of a histogram does not depend on the one before.
 fn has_no_claim(sample: &HistogramSample) -> bool {
     matches!(sample.histogram.reset_hint, ResetHint::Unknown | ResetHint::Gauge)
 }

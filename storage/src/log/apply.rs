@@ -64,7 +64,7 @@ pub(super) fn ends(windows: &BTreeMap<i64, u64>) -> Option<(i64, i64)> {
     Some((*windows.first_key_value()?.0, *windows.last_key_value()?.0))
 }
 
-/// Which windows are wanted; counts the samples of those that are.
+/// Filter of windows, which counts the samples of wanted ones.
 struct WantedWindows<'a, F> {
     is_wanted: F,
     windows: &'a mut BTreeMap<i64, u64>,

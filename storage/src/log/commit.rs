@@ -36,7 +36,7 @@ use crate::retention::RetentionFloors;
 use crate::samples::scratch::Scratch;
 use crate::window::TimeBounds;
 
-/// What a log epoch holds.
+/// Contents of a log epoch.
 #[derive(Debug, Default, Clone)]
 pub(crate) struct EpochInfo {
     /// Windows that its samples fall into, and how many do.
@@ -58,7 +58,7 @@ impl EpochInfo {
     }
 }
 
-/// The one writer of log and head. Whoever holds it commits.
+/// Writer of log and head. A task locks it to commit.
 pub(crate) struct Log {
     /// The epoch that records are written in.
     pub(crate) epoch: u32,
@@ -153,7 +153,7 @@ impl Log {
         all.reduce(|a, b| (a.0.min(b.0), a.1.max(b.1)))
     }
 
-    /// Whether records of epochs from one on have samples before a time.
+    /// Returns whether records of epochs from `first_epoch` on have samples before a time.
     pub(crate) fn has_records_before(&self, first_epoch: u32, time_ms: i64) -> bool {
         let is_before = |info: &EpochInfo| info.earliest_ms.is_some_and(|ms| ms < time_ms);
         self.epochs.range(first_epoch..).any(|(_, info)| is_before(info))

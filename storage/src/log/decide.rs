@@ -24,7 +24,7 @@ use crate::retention::RetentionFloors;
 use crate::samples::decided::Decided;
 use crate::window::TimeBounds;
 
-/// How far behind the newest sample Prometheus' head takes a sample in order.
+/// Maximum age of an in-order sample in Prometheus' head, relative to its newest one.
 /// Source: half of the chunk range, `appendableMinValidTime` in `tsdb/head_append.go`.
 const IN_ORDER_SPAN_MS: i64 = 60 * 60 * 1000;
 
@@ -108,7 +108,7 @@ impl Log {
         Some(out_of_order)
     }
 
-    /// The same for a series that is not in the head: it is created once a sample is accepted.
+    /// Decides on a series that is not in the head: it is created once a sample is accepted.
     fn decide_new(
         &mut self,
         head: &Head,
@@ -174,7 +174,7 @@ impl Log {
         out_of_order
     }
 
-    /// The same for a run of its floats.
+    /// Decides on a run of the series' floats.
     fn decide_floats(
         &mut self,
         slot: u32,
@@ -212,7 +212,7 @@ impl Log {
         out_of_order
     }
 
-    /// The same for a run of its histograms.
+    /// Decides on a run of the series' histograms.
     fn decide_histograms(
         &mut self,
         slot: u32,
@@ -361,7 +361,7 @@ impl Decision {
     }
 }
 
-/// Whether a sample is taken.
+/// Decides on one sample.
 ///
 /// Source: `appendable` in `tsdb/head_append.go` of Prometheus, where an out-of-order window
 /// is set; without one, samples of any age are taken, and another value is refused as far as

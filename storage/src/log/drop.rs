@@ -1,4 +1,4 @@
-//! Deletes that the head carries out beside commits.
+//! Deletes that the head carries out in turns with commits.
 //!
 //! A delete of many series takes a while, and commits do not wait for it:
 //!
@@ -29,7 +29,7 @@ use crate::lsm::{Lsm, WriteSet};
 /// Bytes of series from which a turn drops samples of no more of them.
 const TURN_BYTES: usize = 256 << 10;
 
-/// What has been deleted, and what of it the head still holds.
+/// Delete under way: samples that the head still holds.
 pub(crate) struct Dropping {
     /// Up to which epoch it is deleted.
     epoch: u32,
@@ -46,7 +46,7 @@ pub(crate) struct Dropping {
 enum Covered {
     /// They have not been found yet; some have dropped it all the same.
     Sought { selectors: Selectors, dropped: RoaringBitmap },
-    /// Those that have not dropped it.
+    /// Slots that have not dropped it.
     Found(RoaringBitmap),
 }
 
@@ -112,7 +112,7 @@ impl Log {
         }
     }
 
-    /// Whether some series hold what has been deleted.
+    /// Returns whether some series hold deleted samples.
     pub(crate) fn is_dropping(&self) -> bool {
         !self.dropping.is_empty()
     }

@@ -80,12 +80,12 @@ struct QueueState {
     next_ticket: u64,
     /// Start of the commit under way.
     taken_at: Option<Instant>,
-    /// Whether it was logged that commits take too long.
+    /// Set once it was logged that commits take too long.
     is_stalled: bool,
 }
 
 impl Queue {
-    /// Returns an empty queue in front of a log.
+    /// Returns an empty queue of a log.
     pub(crate) fn new(failure: LogFailure) -> Queue {
         Queue { state: Mutex::default(), failure }
     }

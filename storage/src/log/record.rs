@@ -41,13 +41,13 @@ const VERSION: u8 = 2;
 pub(crate) struct RecordRun {
     /// The series.
     pub(crate) reference: u32,
-    /// How many samples.
+    /// Number of samples.
     pub(crate) count: u32,
-    /// Whether they are histograms, or floats.
+    /// Set for histograms, unset for floats.
     pub(crate) is_histograms: bool,
 }
 
-/// What is written together: series by slot or reference, and their samples end to end.
+/// Samples that are written together, end to end, and their series by slot or reference.
 #[derive(Debug, Default)]
 pub(crate) struct LogRecord {
     /// Reference of the first definition.
@@ -265,7 +265,7 @@ fn push_differences(out: &mut Vec<u8>, numbers: &[i64]) {
     }
 }
 
-/// Takes so many numbers; the caller has seen to it that there can be as many.
+/// Takes `count` numbers; the caller has checked that the bytes can hold them.
 fn take_differences(rest: &mut &[u8], count: usize) -> Result<Vec<i64>, String> {
     let mut numbers = Vec::with_capacity(count);
     let mut before = 0_i64;

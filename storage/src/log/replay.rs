@@ -16,7 +16,7 @@ use crate::keys;
 use crate::lsm::Lsm;
 use crate::meta::Meta;
 
-/// How far the log has been replayed.
+/// Position of a replay in the log.
 #[derive(Default)]
 pub(crate) struct Replay {
     /// The epoch of the last record.
@@ -81,7 +81,7 @@ impl Replay {
         (epoch, log.epochs.get(&epoch).map_or(0, |info| info.record_count))
     }
 
-    /// Whether a record is the first one of its epoch.
+    /// Returns whether a record is the first one of its epoch.
     pub(crate) fn begins_epoch(&self, key: &[u8]) -> bool {
         keys::parse_log(key).is_some_and(|(epoch, _)| self.epoch != Some(epoch))
     }

@@ -1,4 +1,4 @@
-//! How long samples are kept: by time, by size, and by rules for some series.
+//! Limits of the retention: time, size, and rules for some series.
 //!
 //! The setting may change while the store is open. Rules expire whole windows of two hours; where
 //! several name a series, the one that keeps it for the shortest time counts.
@@ -31,7 +31,7 @@ pub(crate) use reference::{ClockReading, Observed, ReferenceTime, RetentionTime}
 pub const RETENTION_RULES_MAX: usize = 64;
 const VERSION: u8 = 1;
 
-/// How long samples are kept.
+/// Limits of the retention.
 #[derive(Debug, Clone, Default)]
 pub struct Retention {
     /// Samples older than this are refused, and whole days of them deleted; `None` keeps
@@ -49,18 +49,18 @@ pub struct Retention {
 pub struct RetentionRule {
     /// Series that pass all of them are meant.
     pub matchers: Vec<Matcher>,
-    /// How long their samples are kept.
+    /// Time for which their samples are kept.
     pub time_ms: i64,
 }
 
 impl RetentionRule {
-    /// Whether it says the same as another one.
+    /// Returns whether it equals another rule.
     fn is_same(&self, other: &RetentionRule) -> bool {
         self.time_ms == other.time_ms && are_same(&self.matchers, &other.matchers)
     }
 }
 
-/// Whether matchers are the same, in the same order.
+/// Returns whether matchers are the same, in the same order.
 pub(crate) fn are_same(some: &[Matcher], others: &[Matcher]) -> bool {
     let text = |matcher: &Matcher| -> (MatchOp, String, String) {
         (matcher.op(), matcher.name().to_owned(), matcher.value().to_owned())
@@ -143,7 +143,7 @@ impl Keeping {
         Keeping { time_ms, bytes, rules: rules.into_iter().map(rule).collect() }
     }
 
-    /// Whether anything is ever deleted.
+    /// Returns whether anything is ever deleted.
     pub(crate) fn is_limited(&self) -> bool {
         self.time_ms.is_some() || self.bytes.is_some() || !self.rules.is_empty()
     }

@@ -55,7 +55,7 @@ pub(crate) struct Observed {
     pub(crate) ahead_ms: Option<i64>,
     /// The reference time before, if the clock has been set back before it.
     pub(crate) lowered_from_ms: Option<i64>,
-    /// Whether a suspension has ended with this reading.
+    /// Set if a suspension has ended with this reading.
     pub(crate) is_resumed: bool,
 }
 

@@ -37,7 +37,7 @@ use crate::keys;
 use crate::lsm::WriteSet;
 use crate::meta;
 
-/// So many tombstones are let go of by sealing what is in the log with them.
+/// Tombstones from which on the log is sealed, so that they can be removed.
 const TOMBSTONES_SEAL: usize = TOMBSTONES_MAX / 4;
 
 /// Rewrites what tombstones cover, and forgets them. Says whether anything was written anew.

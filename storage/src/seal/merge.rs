@@ -27,7 +27,7 @@ pub(super) struct Merging<'a> {
     scratch: Scratch,
 }
 
-/// What is still to be read of a run.
+/// Unread rest of a run.
 struct Unread {
     run: u32,
     blocks: VecDeque<Vec<u8>>,
@@ -120,7 +120,7 @@ impl Unread {
     }
 }
 
-/// What a selection says of data that cannot be read, as an error of the store.
+/// Converts the error of a selection into one of the store.
 pub(super) fn unreadable(error: SourceError) -> StoreError {
     match error {
         SourceError::Corrupt { location, detail, .. } => StoreError::Corrupt { location, detail },

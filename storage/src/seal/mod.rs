@@ -48,12 +48,12 @@ pub(crate) use clean::{clean_tombstones, tidy};
 pub(crate) use leaving::note_emptied;
 pub(crate) use recover::recover;
 
-/// How long after its end a window stays open for samples that come a little late.
+/// Time after its end for which a window stays open for late samples.
 const GRACE_MS: i64 = 30 * 60 * 1000;
-/// How long after its newest sample a series without open samples is forgotten.
+/// Time after its newest sample after which a series without open samples is forgotten.
 const IDLE_MS: i64 = WINDOW_MS;
 
-/// What is to be sealed.
+/// Windows to seal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Which {
     /// Everything.
@@ -190,7 +190,7 @@ async fn forget_idle(core: &Core, now_ms: i64) {
     core.head.forget(|series| is_short || series.newest_ms < idle_since_ms);
 }
 
-/// Runs something that takes a while where it holds nobody up.
+/// Runs long work on a blocking thread.
 async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, StoreError> {

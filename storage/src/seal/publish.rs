@@ -22,7 +22,7 @@ use crate::sizes::Sizes;
 use crate::value;
 use crate::window::partition_of_window;
 
-/// Samples in a frame that is encoded anew.
+/// Samples in a frame that is encoded again.
 const FRAME_LEN: usize = 240;
 
 /// Blocks that go into one write.
@@ -50,7 +50,7 @@ pub(super) async fn seal_window(
     sealed
 }
 
-/// The same; adds the intents of blocks that have been written by themselves.
+/// Writes the blocks of a window and publishes them; adds the intents of blocks written before that.
 async fn write_window(
     core: &Arc<Core>,
     state: &mut SealState,
@@ -238,7 +238,7 @@ pub(super) fn frames_of(
     Ok(packed.map_or(frames, <[u8]>::to_vec))
 }
 
-/// The same: copied where they are frames that follow one another, else encoded anew.
+/// Returns the frames, copied if they follow one another, else encoded again.
 fn frames_as_written(
     parts: &SeriesParts,
     labels: &model::Labels,

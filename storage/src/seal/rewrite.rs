@@ -24,7 +24,7 @@ use crate::parallel::yielder::Yielder;
 use crate::sizes::Sizes;
 use crate::value;
 
-/// What the entries of a run take in a write beside its blocks.
+/// Bytes of a run's entries in a write, in addition to its blocks.
 const KEY_BYTES: usize = 64;
 
 /// Cleans one day, if tombstones cover something of it. Says whether anything was written anew.
@@ -61,7 +61,7 @@ async fn reserve(core: &Core) -> Result<(u32, Snapshot), StoreError> {
     Ok((run, core.tombstones.all()))
 }
 
-/// What tombstones cover of a partition.
+/// Returns the masks of the tombstones that cover a partition.
 async fn masks_of(
     core: &Core,
     index: &PartitionIndex,
@@ -90,7 +90,7 @@ struct Cleaning<'a> {
 struct Pending {
     set: WriteSet,
     bytes: usize,
-    /// Whether there is anything.
+    /// Set if something is pending.
     is_some: bool,
     /// Intents of blocks that have been written by themselves: they go with what makes the blocks
     /// count, if that comes.
@@ -282,7 +282,7 @@ impl Cleaning<'_> {
     }
 }
 
-/// Whether a run has a block that tombstones may cover in part.
+/// Returns whether a run has a block that tombstones may cover in part.
 fn is_covered(run: &MetricRun, ids: &RoaringBitmap, tombstones: &Snapshot) -> bool {
     run.blocks.iter().any(|entry| {
         ids.range_cardinality(entry.first_id..=entry.last_id) > 0

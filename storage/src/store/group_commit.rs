@@ -12,7 +12,7 @@ use crate::core::Core;
 /// Guard of the leader: refuses all waiting writes if the task ends before its queue is empty.
 struct Leading {
     core: Arc<Core>,
-    /// Whether the queue was empty; then another task may lead already.
+    /// Set once the queue was empty; then another task may lead already.
     is_done: bool,
 }
 

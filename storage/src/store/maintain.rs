@@ -1,4 +1,4 @@
-//! What is done in the background: seals, retention, cleaning.
+//! Background maintenance: seals, retention, cleanup.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -11,9 +11,9 @@ use crate::seal;
 
 use crate::core::Core;
 
-/// How often the background task looks for something to seal or to delete.
+/// Interval of the background task.
 const MAINTAIN_INTERVAL: Duration = Duration::from_secs(15);
-/// How long after a failure deletes are cleaned up again by themselves.
+/// Time after a failure until background cleanup of deletes is tried again.
 const CLEAN_AGAIN_MS: i64 = 3_600_000;
 
 /// Says whether anything has been sealed.
@@ -33,7 +33,7 @@ pub(super) async fn maintain(core: &Arc<Core>) -> Result<bool, StoreError> {
     Ok(has_sealed)
 }
 
-/// Whether what is open takes so much memory that it is sealed early.
+/// Returns whether the head takes so much memory that it is sealed early.
 pub(super) fn is_head_large(core: &Core) -> bool {
     core.head.bytes() >= core.head.limits().seal_bytes_min()
 }

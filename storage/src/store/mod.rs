@@ -37,13 +37,13 @@ pub struct Store {
     background: Mutex<Vec<JoinHandle<()>>>,
     /// Reads ahead of queries.
     warming: Option<JoinHandle<()>>,
-    /// What follows the store, where another process writes to it.
+    /// Follower of the store, if another process writes to it.
     follower: Option<Arc<tokio::sync::Mutex<Follower>>>,
     progress: Option<Arc<Progress>>,
 }
 
 impl Store {
-    /// How a reader stands to the store; none where this process writes to it.
+    /// Returns the distance of a reader from the store; `None` if this process writes to it.
     pub fn behind(&self) -> Option<Behind> {
         self.progress.as_ref().map(|progress| progress.behind())
     }
@@ -311,7 +311,7 @@ impl Store {
         std::mem::take(&mut *self.background.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// What the tasks of the store share.
+    /// Returns the state that the tasks of the store share.
     pub(crate) fn core(&self) -> &Arc<Core> {
         &self.core
     }

@@ -40,7 +40,7 @@ impl Store {
         })
     }
 
-    /// The same on objects in memory that others may open too.
+    /// Opens a store on objects in memory, which others may open too.
     pub async fn open_in(
         memory: &SharedMemory,
         options: StoreOptions,
@@ -48,7 +48,7 @@ impl Store {
         Store::open_at(&memory.location(), options).await
     }
 
-    /// The same at a place that is resolved already.
+    /// Opens the store at a resolved location.
     pub(crate) async fn open_at(
         location: &Location,
         options: StoreOptions,
@@ -126,7 +126,7 @@ impl Store {
         Store::open_once_at(&location, options).await
     }
 
-    /// The same at a place that is resolved already.
+    /// Opens the store at a resolved location.
     pub(crate) async fn open_once_at(
         location: &Location,
         options: StoreOptions,
@@ -154,7 +154,7 @@ impl Store {
         Store::open_reader_at(&location, options, lag).await
     }
 
-    /// The same at a place that is resolved already.
+    /// Opens the store at a resolved location.
     pub(crate) async fn open_reader_at(
         location: &Location,
         options: StoreOptions,

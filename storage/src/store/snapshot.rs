@@ -1,4 +1,4 @@
-//! Copies of a store beside its files.
+//! Copies of a store next to its files.
 
 use std::sync::Arc;
 

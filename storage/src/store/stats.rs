@@ -7,10 +7,10 @@ use super::Store;
 use crate::follow::FollowStats;
 use crate::lsm::{ReadCount, Reader};
 
-/// What a store holds, and what it has done since it was opened.
+/// Contents of a store, and counts since it was opened.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct StoreStats {
-    /// How the store is followed, where another process writes to it.
+    /// Progress of the follower, if another process writes to the store.
     pub follow: Option<FollowStats>,
     /// Series in the head.
     pub head_series: usize,
@@ -61,7 +61,7 @@ pub struct StoreStats {
     pub partitions_deleted: u64,
     /// Exemplars that are held.
     pub exemplars: usize,
-    /// How many there may be.
+    /// Maximum of exemplars.
     pub exemplars_max: usize,
     /// Series that have exemplars.
     pub exemplar_series: usize,
@@ -75,7 +75,7 @@ pub struct StoreStats {
     pub exemplars_ignored: u64,
     /// Exemplars that were dropped: of unknown series, or too far ahead of the clock.
     pub exemplars_dropped: u64,
-    /// Exemplars refused because they were behind the newest of their series.
+    /// Exemplars refused because they were older than the newest of their series.
     pub exemplars_out_of_order: u64,
     /// Metrics of which something is known.
     pub metadata_metrics: usize,
@@ -99,7 +99,7 @@ pub struct StoreStats {
     pub disk_cache_hits: u64,
     /// Parts that were not.
     pub disk_cache_misses: u64,
-    /// Parts that were let go of to make room.
+    /// Parts that were evicted.
     pub disk_cache_evicted: u64,
     /// Parts that could not be written to the disk.
     pub disk_cache_failures: u64,
@@ -124,14 +124,14 @@ pub struct StoreStats {
     pub columns_hits: u64,
     /// Runs that were decoded and kept.
     pub columns_misses: u64,
-    /// Runs that were let go of to make room.
+    /// Runs that were evicted.
     pub columns_evicted: u64,
 }
 
-/// What a sealed day holds.
+/// Contents of a sealed day.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DayStats {
-    /// Where it begins, ms since the epoch.
+    /// Start, ms since the epoch.
     pub start_ms: i64,
     /// The first time after it.
     pub end_ms: i64,
