@@ -49,6 +49,7 @@ pub use error::StoreError;
 pub use exemplar::{EXEMPLAR_BYTES_MEAN_MAX, EXEMPLARS_PER_SERIES_MAX};
 pub use follow::{Behind, FollowStats};
 pub use head::cardinality::{Cardinality, Counted};
+pub use log::queue::BatchReservation;
 pub use lsm::{ReadCount, Reader};
 pub use lsm::{SharedMemory, local_folder};
 pub use metadata::{ENTRIES_PER_METRIC_MAX, ENTRY_TEXT_BYTES_MAX, METADATA_BYTES_MAX, METRICS_MAX};

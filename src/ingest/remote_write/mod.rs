@@ -187,7 +187,7 @@ impl RemoteWrite {
         let started = Instant::now();
         reservation.set(batch.memory_bytes());
         let (floats, histograms) = (batch.timestamps.len(), batch.histograms.len());
-        let outcome = store.append(batch).await?;
+        let outcome = store.append_reserved(batch, Box::new(reservation)).await?;
         self.metrics.append_seconds.observe(started.elapsed().as_secs_f64());
         let written = rejections::written(floats, histograms, &outcome);
         self.metrics.count_written(protocol, written);

@@ -28,18 +28,24 @@ pub(crate) struct Pending {
     answer: oneshot::Sender<Result<AppendOutcome, StoreError>>,
     /// Its number in the queue.
     ticket: u64,
+    /// Memory of the batch that the caller has accounted for, released with the batch.
+    _reservation: Option<BatchReservation>,
 }
+
+/// Reservation that a write holds for as long as the store holds its batch.
+pub type BatchReservation = Box<dyn Send>;
 
 impl Pending {
     /// Returns a write whose series are looked up already, outside of the task that commits.
     pub(crate) fn new(
         head: &Head,
         batch: Batch,
+        reservation: Option<BatchReservation>,
         answer: oneshot::Sender<Result<AppendOutcome, StoreError>>,
     ) -> Pending {
         let slots = (0..batch.series.len()).map(|i| head.find(batch.labels_bytes(i))).collect();
         let weight = weight_of(&batch);
-        Pending { batch, slots, weight, answer, ticket: 0 }
+        Pending { batch, slots, weight, answer, ticket: 0, _reservation: reservation }
     }
 
     /// Returns the samples that wait; a histogram counts as many as take the same memory.

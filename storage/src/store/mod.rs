@@ -20,7 +20,7 @@ use crate::error::StoreError;
 use crate::follow::{Behind, Follower, Progress};
 use crate::head::cardinality::Cardinality;
 use crate::keys;
-use crate::log::queue::Pending;
+use crate::log::queue::{BatchReservation, Pending};
 use crate::lsm::WriteSet;
 use crate::outcome::{AppendOutcome, RefusedSeries};
 use crate::retention::Retention;
@@ -121,6 +121,26 @@ impl Store {
     /// Errors: after one, whether the samples are kept is not known but where it says so; sending
     /// them again is safe. A caller that stops waiting does not stop the write.
     pub async fn append(&self, batch: Batch) -> Result<AppendOutcome, StoreError> {
+        self.append_with(batch, None).await
+    }
+
+    /// Appends as [`Store::append`] does, and drops the reservation once the store has released the
+    /// batch, which can be later than the caller stops waiting.
+    ///
+    /// Errors: as [`Store::append`].
+    pub async fn append_reserved(
+        &self,
+        batch: Batch,
+        reservation: BatchReservation,
+    ) -> Result<AppendOutcome, StoreError> {
+        self.append_with(batch, Some(reservation)).await
+    }
+
+    async fn append_with(
+        &self,
+        batch: Batch,
+        reservation: Option<BatchReservation>,
+    ) -> Result<AppendOutcome, StoreError> {
         if batch.is_empty() {
             return Ok(AppendOutcome::default());
         }
@@ -130,7 +150,7 @@ impl Store {
             return Err(self.core.refused(StoreError::HeadFull { bytes, limit }));
         }
         let (answer, outcome) = oneshot::channel();
-        let pending = Pending::new(&self.core.head, batch, answer);
+        let pending = Pending::new(&self.core.head, batch, reservation, answer);
         let patience = self.core.options.write_timeout;
         let queue = &self.core.queue;
         let pushed = queue.push(pending, self.core.options.queue_samples_max, patience);

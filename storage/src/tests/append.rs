@@ -434,7 +434,7 @@ fn a_slot_found_before_its_series_was_forgotten_is_looked_up_again() {
             store.seal_all().await.unwrap();
             let core = store.core();
             let (answer, _outcome) = tokio::sync::oneshot::channel();
-            let pending = Pending::new(&core.head, batch(&old, &[(2, 2.0)]), answer);
+            let pending = Pending::new(&core.head, batch(&old, &[(2, 2.0)]), None, answer);
             {
                 let _log = core.log.lock().await;
                 assert_eq!(core.head.forget(|_| true), 1);
@@ -458,6 +458,26 @@ fn a_slot_found_before_its_series_was_forgotten_is_looked_up_again() {
             assert_eq!(read_all(&store).await.unwrap(), expected);
         });
     }
+}
+
+#[test]
+fn a_reservation_is_held_until_the_batch_is_released() {
+    harness::run(async {
+        let store = open(&harness::memory()).await.unwrap();
+        let (series, reserved) = (labels(&[("a", "b")]), Arc::new(()));
+        let log = store.core().log.lock().await;
+        let reservation = Box::new(Arc::clone(&reserved));
+        let mut appending =
+            Box::pin(store.append_reserved(batch(&series, &[(1, 1.0)]), reservation));
+        assert!(futures::poll!(&mut appending).is_pending());
+        drop(appending);
+        assert_eq!(Arc::strong_count(&reserved), 2, "the write waits although its caller left");
+        drop(log);
+        // Commits come in the order of writes.
+        store.append(batch(&series, &[(2, 2.0)])).await.unwrap();
+        assert_eq!(Arc::strong_count(&reserved), 1);
+        assert_eq!(read_all(&store).await.unwrap()[0].1.len(), 2);
+    });
 }
 
 #[test]
