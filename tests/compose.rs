@@ -345,7 +345,7 @@ fn secrets_are_made_and_the_server_is_well_with_them() {
     let script = folder.path().join("make-secrets");
     std::fs::copy(path("compose/make-secrets"), &script).unwrap();
     let search = format!("{}:{}", tools.display(), std::env::var("PATH").unwrap());
-    for told in ["is ready", "is there already"] {
+    for told in ["is ready", "already exists"] {
         let output = Command::new(&script).env("PATH", &search).output().unwrap();
         assert!(output.status.success(), "{output:?}");
         assert!(String::from_utf8_lossy(&output.stdout).contains(told), "{output:?}");

@@ -17,7 +17,7 @@ use testkit::{Server, get, percent_encode, request, temporary_directory};
 /// Panels without data in normal operation: dashboard, title, reason.
 const EMPTY: [(&str, &str, &str); 1] = [(
     "tessella-overview",
-    "New series refused",
+    "Refused new series",
     "a metric is named once the server has refused a series of it",
 )];
 
