@@ -31,8 +31,8 @@
 //!
 //! - *metric* is a hash of the metric's name ([`metric_hash`]): fixed width, and harmless where
 //!   two names share one, since a block names its series by id.
-//! *window* is the index of the two hours in the day, 0 to 11; elsewhere the number of windows
-//! since the epoch, sign bit flipped.
+//! - *window* is the index of the two hours in the day, 0 to 11; elsewhere the number of windows
+//!   since the epoch, sign bit flipped.
 //! - *run* is the log epoch that was sealed: of two runs of a window the later one wins.
 //! - *name* and *value* are escaped, 00 to 00 ff, so that 00 01 ends them and order is kept.
 

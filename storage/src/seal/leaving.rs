@@ -56,7 +56,7 @@ pub(super) async fn delete_left(
 pub(super) async fn give_back(core: Arc<Core>, partitions: BTreeSet<i64>) {
     match super::write_out(&core).await {
         Ok(()) => {
-            partitions.into_iter().for_each(|partition| core.lsm.compact_partition(partition))
+            partitions.into_iter().for_each(|partition| core.lsm.compact_partition(partition));
         }
         Err(error) => tracing::warn!(%error, "deleted samples still take room in files"),
     }

@@ -216,7 +216,7 @@ fn finish_boundaries(boundaries: Vec<Vec<Boundary>>, output: &mut Matrix) {
     for boundary in boundaries.into_iter().flatten() {
         match &mut pending {
             Some(before) if before.group == boundary.group => {
-                before.partial.merge(&boundary.partial)
+                before.partial.merge(&boundary.partial);
             }
             _ => {
                 if let Some(done) = pending.replace(boundary) {

@@ -32,7 +32,10 @@ impl Drop for Folder {
     }
 }
 
-fn read_block(folder: &Path) -> Result<Vec<(Labels, Vec<(i64, f64)>)>, FormatError> {
+/// Samples of a series: times in ms, and values.
+type Samples = Vec<(i64, f64)>;
+
+fn read_block(folder: &Path) -> Result<Vec<(Labels, Samples)>, FormatError> {
     let mut block = Block::open(folder)?;
     let mut all = Vec::new();
     for number in 0..block.series_count() {

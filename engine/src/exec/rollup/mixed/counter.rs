@@ -257,7 +257,7 @@ fn add_resets(
         if is_reset {
             match rise.add(before) {
                 Ok(combined) => {
-                    said.add_if(combined.bounds_reconciled, RangeAnnotation::ReconciledAdd)
+                    said.add_if(combined.bounds_reconciled, RangeAnnotation::ReconciledAdd);
                 }
                 Err(_) => return false,
             }
