@@ -1,4 +1,5 @@
-//! Errors of the API: names, status codes, headers and JSON. All statuses of errors are set here.
+//! Errors of the API: names, status codes, headers and JSON. The statuses of all errors of queries,
+//! writes and administrative requests are set here; refusals of access, methods and paths are not.
 
 use std::time::Duration;
 

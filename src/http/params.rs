@@ -54,7 +54,7 @@ impl FromRequest<Arc<Shared>> for Params {
             match tokio::time::timeout(shared.args.read_timeout, reading).await {
                 Ok(Ok(body)) if boundary.is_some() => parts = body,
                 Ok(Ok(body)) => params.add(&body),
-                Ok(Err(_)) => params.error = Some("http: POST too large".to_owned()),
+                Ok(Err(error)) => params.error = Some(form_error(&error)),
                 Err(_) => return Err(ApiError::slow(shared.args.read_timeout)),
             }
         }
@@ -63,6 +63,16 @@ impl FromRequest<Arc<Shared>> for Params {
             params.add_parts(fields(&parts, &boundary));
         }
         Ok(params)
+    }
+}
+
+/// Returns the text of Prometheus for a form that is too large, and the error itself for any other.
+fn form_error(error: &axum::Error) -> String {
+    let source = std::error::Error::source(error);
+    if source.is_some_and(|source| source.is::<http_body_util::LengthLimitError>()) {
+        "http: POST too large".to_owned()
+    } else {
+        format!("cannot read the form: {error}")
     }
 }
 

@@ -20,7 +20,7 @@ use crate::state::{Readiness, Shared};
 use crate::time::{Time, duration_from_nanos, parse_nanos};
 use crate::units::{millis, quoted};
 
-/// Maximum number of steps of a range query, plus one.
+/// Maximum number of intervals between the steps of a range query.
 const STEPS_MAX: i64 = 11_000;
 /// Maximum size of a formatted query, in bytes.
 const FORMATTED_BYTES_MAX: usize = 16 << 20;

@@ -25,15 +25,20 @@ use lookup::LookupPermits;
 pub(crate) use lookup::{Lookup, LookupRequest, UngatedWork};
 use sending::{Outbox, Sending, SendingLimits};
 
-/// Limits of a trial while no slot is free: it ends within a few milliseconds.
-const TRIAL: BudgetLimits = BudgetLimits {
+/// Limits of a trial, which a small query gets while no slot is free.
+struct TrialLimits {
+    samples_max: u64,
+    memory_bytes_max: u64,
+    series_max: u64,
+    object_store_reads_max: u64,
+}
+
+/// With all data in memory, a trial ends within a few milliseconds.
+const TRIAL: TrialLimits = TrialLimits {
     samples_max: 100_000,
     memory_bytes_max: 4 << 20,
     series_max: 1_000,
-    object_store_reads_max: u64::MAX,
-    timeout: None,
-    pool: None,
-    view: None,
+    object_store_reads_max: 64,
 };
 
 /// Maximum number of characters that are logged of a slow query.
@@ -328,6 +333,9 @@ impl Queries {
             samples_max: TRIAL.samples_max.min(self.limits.samples_max),
             memory_bytes_max: TRIAL.memory_bytes_max.min(self.limits.memory_bytes_max),
             series_max: TRIAL.series_max.min(self.limits.series_max),
+            object_store_reads_max: TRIAL
+                .object_store_reads_max
+                .min(self.limits.object_store_reads_max),
             ..self.limits.clone()
         };
         match self.evaluate(query, permit, &limits, metrics).await {
@@ -347,7 +355,8 @@ impl Queries {
             BudgetResource::Samples | BudgetResource::AnswerSamples => self.limits.samples_max,
             BudgetResource::Memory => self.limits.memory_bytes_max,
             BudgetResource::Series => self.limits.series_max,
-            BudgetResource::ObjectStoreReads | BudgetResource::Steps => return false,
+            BudgetResource::ObjectStoreReads => self.limits.object_store_reads_max,
+            BudgetResource::Steps => return false,
         };
         *limit < own
     }

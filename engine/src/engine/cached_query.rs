@@ -149,7 +149,8 @@ impl CachedQuery<'_> {
         Ok(Some(parts))
     }
 
-    /// Runs the query at some steps, in the remaining time.
+    /// Runs the query at some steps, in the remaining time. Every run has the full limits: together
+    /// the parts load little more than the whole query would.
     async fn run(&self, steps: Steps, end_ms: i64) -> Result<RunOutput, QueryError> {
         let mut options = self.options.clone();
         if let Some(timeout) = &mut options.limits.timeout {

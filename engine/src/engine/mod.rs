@@ -211,8 +211,8 @@ impl Engine {
     ) -> Result<QueryOutput, QueryError> {
         let started = Instant::now();
         let steps = range_steps(start_ms, end_ms, step_ms)?;
-        let is_plain = options.use_result_cache && !options.explain && !options.per_step_stats;
-        let cache = self.result_cache.as_deref().filter(|_| is_plain && steps.count > 1);
+        let may_use_cache = options.use_result_cache && !options.explain && !options.per_step_stats;
+        let cache = self.result_cache.as_deref().filter(|_| may_use_cache && steps.count > 1);
         if let Some(cache) = cache
             && let Some(version) = source.version()
         {

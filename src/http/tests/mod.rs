@@ -416,6 +416,18 @@ async fn a_form_wins_over_the_address() {
 }
 
 #[tokio::test]
+async fn a_form_that_breaks_off_is_not_called_too_large() {
+    let broken = futures::stream::iter([Ok("match[]="), Err(std::io::Error::other("reset"))]);
+    let request = Request::post("/api/v1/series")
+        .header("content-type", "application/x-www-form-urlencoded")
+        .body(Body::from_stream(broken))
+        .unwrap();
+    let answer = send(&ready(&[]), request).await;
+    let message = "error parsing form values: cannot read the form: reset";
+    assert_eq!(answer.text, error("bad_data", message));
+}
+
+#[tokio::test]
 async fn a_form_that_does_not_arrive_is_given_up() {
     let request = Request::post("/api/v1/query")
         .header("content-type", "application/x-www-form-urlencoded")

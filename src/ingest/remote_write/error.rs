@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::units::format_duration;
 use storage::StoreError;
 use wire::limits::{BODY_FLAG, BODY_TIMEOUT_FLAG};
 use wire::{Counts, DecodeError, InflightFull, Rejects};
@@ -16,7 +17,7 @@ pub(crate) enum WriteError {
     #[error("cannot read the request: {0}")]
     Receive(#[source] axum::Error),
     /// The body did not arrive in time.
-    #[error("request took longer than {0:?} to arrive (--{BODY_TIMEOUT_FLAG})")]
+    #[error("request took longer than {} to arrive (--{BODY_TIMEOUT_FLAG})", format_duration(*.0))]
     Slow(Duration),
     /// The body is larger than the limit, in bytes.
     #[error("request body exceeds the {0} bytes limit (--{BODY_FLAG})")]
