@@ -130,8 +130,7 @@ fn a_new_certificate_counts_from_the_next_connection_on() {
     assert_eq!(reload().status, 200);
 
     // A fault of the file itself, and TLS, which is not turned off on the way.
-    for (text, message) in
-        [("tls_server_config: {cert_file: 1", "web.yml:"), ("", "by a restart alone")]
+    for (text, message) in [("tls_server_config: {cert_file: 1", "web.yml:"), ("", "by a restart")]
     {
         ground.write_config(text);
         let answer = reload();

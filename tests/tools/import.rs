@@ -254,8 +254,7 @@ fn a_killed_import_resumes() {
         let mut child =
             Child(command.stderr(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap());
         let mut log = BufReader::new(child.0.stderr.take().unwrap()).lines();
-        let has_come_far =
-            log.any(|line| line.unwrap().contains("An import has come so far.") && killed < 2);
+        let has_come_far = log.any(|line| line.unwrap().contains("import progress") && killed < 2);
         if !has_come_far {
             assert!(child.0.wait().unwrap().success());
             break tool("import", &store, &[&path]);
