@@ -101,9 +101,10 @@ impl Core {
         LogTarget { lsm, head, exemplars, metadata }
     }
 
-    /// The earliest time that is still shown: the start of the first partition kept.
-    pub(crate) fn visible_min_ms(&self) -> i64 {
-        let floor = self.floor_partition(self.retention_time());
+    /// Observes the clock. Returns the earliest visible time, in ms: the start of the first
+    /// partition kept.
+    pub(crate) fn observe_visible_min_ms(&self) -> i64 {
+        let floor = self.floor_partition(self.observe_retention_time());
         let floor_ms = floor.map_or(i64::MIN, |first_kept| partition_end_ms(first_kept - 1));
         self.head.changes.kept_from_ms().max(floor_ms)
     }
@@ -113,8 +114,11 @@ impl Core {
         self.keeping().floor_ms(time).map(|floor_ms| partition_of_window(window_of(floor_ms)))
     }
 
-    /// The time that the retention is measured against now. Steps of the clock are logged.
-    pub(crate) fn retention_time(&self) -> RetentionTime {
+    /// Observes the clock, and returns the time that the retention is measured against.
+    ///
+    /// Logs steps of the clock. If one makes deleted times visible again, it invalidates cached
+    /// results and wakes maintenance.
+    pub(crate) fn observe_retention_time(&self) -> RetentionTime {
         let clock = &self.options.clock;
         let reading = ClockReading { wall_ms: clock.now_ms(), monotonic: clock.monotonic() };
         let observed = self.reference.observe(reading, self.newest_ms());
@@ -171,7 +175,7 @@ impl Core {
         assert!(retention.rules.len() <= RETENTION_RULES_MAX, "too many rules of the retention");
         // Times hidden by the previous setting stay hidden until maintenance releases those that the
         // new one keeps.
-        self.head.changes.note_deleted_before(self.visible_min_ms());
+        self.head.changes.note_deleted_before(self.observe_visible_min_ms());
         {
             let mut keeping = self.keeping.write().unwrap_or_else(PoisonError::into_inner);
             *keeping = Arc::new(Keeping::new(retention, &keeping));

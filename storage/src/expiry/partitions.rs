@@ -25,7 +25,7 @@ const DELETE_KEYS: usize = 10_000;
 pub(crate) async fn delete_expired(core: &Core) -> Result<(), StoreError> {
     let keeping = core.keeping();
     let mut state = core.sealing.lock().await;
-    let by_time = core.floor_partition(core.retention_time());
+    let by_time = core.floor_partition(core.observe_retention_time());
     let by_size = keeping.bytes.and_then(|bytes_max| first_that_fits(core, bytes_max));
     let leaving = state.leaving_before.map(|(first_kept, _)| first_kept);
     let Some(first_kept) = by_time.max(by_size).max(leaving) else {
@@ -114,7 +114,7 @@ fn release(core: &Core, state: &SealState) {
 /// Returns the start of the times that the retention by time keeps now, if some of them are hidden
 /// and may be released; `None` while a limit by time is set and not confirmed.
 fn releasable_from_ms(core: &Core) -> Option<i64> {
-    let time = core.retention_time();
+    let time = core.observe_retention_time();
     if core.keeping().time_ms.is_some() && time.reference_ms.is_none() {
         return None;
     }

@@ -29,7 +29,7 @@ use crate::window::{partition_of_window, window_of};
 pub(crate) async fn expire(core: &Arc<Core>) -> Result<(), StoreError> {
     // Before the rules are looked at: of two calls the later one sees the newer rules.
     let mut log = core.log.lock().await;
-    let time = core.retention_time();
+    let time = core.observe_retention_time();
     let keeping = core.keeping();
     let bytes = keeping.encode(|rule| rule.floor_ms(time));
     if *core.stored_rules.lock().unwrap_or_else(PoisonError::into_inner) == bytes {

@@ -42,7 +42,7 @@ impl Pin {
     pub(crate) fn new(core: &Core) -> Pin {
         // In this order: hidden data may be deleted once all earlier selections have ended.
         let read = core.selections.begin();
-        Pin { visible_min_ms: core.visible_min_ms(), _read: read }
+        Pin { visible_min_ms: core.observe_visible_min_ms(), _read: read }
     }
 
     /// Returns the visible part of a time range; it may be empty.

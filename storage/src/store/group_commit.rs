@@ -47,7 +47,7 @@ pub(super) async fn lead(core: Arc<Core>) {
             leading.is_done = true;
             return;
         }
-        let (keeping, time) = (core.keeping(), core.retention_time());
+        let (keeping, time) = (core.keeping(), core.observe_retention_time());
         let (bounds, floors) = (core.bounds(&keeping, time), keeping.floors(time));
         let result = log.commit(&core.log_target(), bounds, &floors, &mut group).await;
         core.queue.release(group.iter().map(Pending::weight).sum());

@@ -233,7 +233,7 @@ impl Store {
         let of_window =
             |window: &i64| TimeRange::new(window * WINDOW_MS, (window + 1) * WINDOW_MS - 1);
         let all = sealed.into_iter().chain(open.map(of_window)).reduce(TimeRange::join)?;
-        Some(TimeRange::new(all.start_ms.max(self.core.visible_min_ms()), all.end_ms))
+        Some(TimeRange::new(all.start_ms.max(self.core.observe_visible_min_ms()), all.end_ms))
     }
 
     /// Takes deleted samples out of the files, and gives their space back. Answers do not change.

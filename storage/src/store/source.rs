@@ -78,7 +78,7 @@ impl Source for Store {
 
     fn unchanged_since(&self, version: u64) -> Range<i64> {
         let changes = &self.core.head.changes;
-        let start_ms = self.core.visible_min_ms().max(changes.expired_since(version));
+        let start_ms = self.core.observe_visible_min_ms().max(changes.expired_since(version));
         start_ms..changes.earliest_since(version)
     }
 

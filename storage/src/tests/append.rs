@@ -448,7 +448,7 @@ fn a_slot_found_before_its_series_was_forgotten_is_looked_up_again() {
                 TimeBounds { min_ms: i64::MIN, max_ms: i64::MAX, out_of_order_window_ms: None };
             let mut log = core.log.lock().await;
             let keeping = Keeping::default();
-            let floors = keeping.floors(core.retention_time());
+            let floors = keeping.floors(core.observe_retention_time());
             let mut group = [pending];
             let committed =
                 log.commit(&core.log_target(), bounds, &floors, &mut group).await.unwrap();

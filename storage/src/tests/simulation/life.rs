@@ -352,9 +352,9 @@ impl Lives<'_> {
     fn set_clock(&self, process: &Process, skew_ms: i64) {
         let machine = &process.machine;
         let before_ms = machine.skew_ms.load(Ordering::Relaxed);
-        process.store.core().retention_time();
+        process.store.core().observe_retention_time();
         machine.skew_ms.store(skew_ms, Ordering::Relaxed);
-        process.store.core().retention_time();
+        process.store.core().observe_retention_time();
         if skew_ms.abs_diff(before_ms) >= 60_000 {
             let suspension = self.world.options.retention_confirmation * 6;
             let until_ms = self.world.time.now_ms() + suspension.as_millis() as i64;
