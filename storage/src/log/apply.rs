@@ -1,4 +1,4 @@
-//! Applying a record to the head: blind, since only what is accepted is in the log.
+//! Applying a record to the head, without checks, since the log has only accepted samples.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use crate::head::Head;
 use crate::samples::scratch::Scratch;
 use crate::window::window_of;
 
-/// Adds the samples of a record to the series in the given slots, but for those in windows
+/// Adds the samples of a record to the series in the given slots, except samples of windows
 /// that are not wanted. Returns the latest time.
 pub(super) fn apply(
     head: &Head,
@@ -29,7 +29,7 @@ pub(super) fn apply(
         *at = range.end;
         let mut shard = head.shard(*slot);
         let Some(series) = shard.series(*slot) else { continue };
-        // A replay has not decided on it, and a seal may have found it empty since it was.
+        // A replay makes no decisions, and a seal may have found the series empty since.
         head.activate(series);
         if run.is_histograms {
             for decided in &record.histograms[range] {
@@ -59,16 +59,16 @@ pub(super) fn apply(
     newest_ms
 }
 
-/// The first and the last of some windows.
+/// Returns the first and the last window.
 pub(super) fn ends(windows: &BTreeMap<i64, u64>) -> Option<(i64, i64)> {
     Some((*windows.first_key_value()?.0, *windows.last_key_value()?.0))
 }
 
-/// Filter of windows, which counts the samples of wanted ones.
+/// Filter of windows, which counts the samples of each wanted window.
 struct WantedWindows<'a, F> {
     is_wanted: F,
     windows: &'a mut BTreeMap<i64, u64>,
-    /// The last window that was asked for, and the answer.
+    /// The last window that was looked up, and whether it is wanted.
     recent: Option<(i64, bool)>,
     /// Samples of that window that are not in `windows` yet.
     count: u64,

@@ -1,19 +1,20 @@
-//! Group commit: one durable record for all writes that wait.
+//! Group commit: one durable record for all waiting writes.
 //!
 //! ```text
 //! take the waiting writes → decide sample by sample → one record → durable → apply → answer
 //! ```
 //!
 //! The first writer that finds no leader starts the task that takes groups and answers them
-//! (`store::group_commit`); [`Log::commit`] does what is between.
+//! (`store::group_commit`); [`Log::commit`] does the steps in between.
 //!
-//! Decisions are made on the state that all earlier records have led to, and only what is
-//! accepted is logged. So applying a record is blind, and replay, which does nothing else,
-//! ends in the same state. Nothing is applied before it is durable; after a commit that
-//! failed, the store takes no more writes until it is opened again.
+//! Decisions depend on the state after all earlier records, and only accepted samples are
+//! logged. So a record is applied without checks, and a replay of all records ends in the same
+//! state. Nothing is applied before it is durable, with one exception: deciding creates series
+//! and advances the newest times in the head; only samples are applied later. After a failed
+//! commit, the store takes no more writes until it is opened again.
 //!
-//! A log epoch is the log between two seals. A window's samples of an epoch are sealed all
-//! together ([`crate::seal`]), and what is sealed is skipped in replay.
+//! A log epoch is the log between two seals. All samples of a window and an epoch are sealed
+//! together ([`crate::seal`]), and replay skips sealed samples.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -39,15 +40,15 @@ use crate::window::TimeBounds;
 /// Contents of a log epoch.
 #[derive(Debug, Default, Clone)]
 pub(crate) struct EpochInfo {
-    /// Windows that its samples fall into, and how many do.
+    /// Number of samples in each window.
     pub(crate) windows: BTreeMap<i64, u64>,
     /// Records, numbered from 0.
     pub(crate) record_count: u64,
     /// Bytes of the records.
     pub(crate) bytes: u64,
-    /// Series that it has defined.
+    /// Number of series that it defines.
     pub(crate) ref_count: u32,
-    /// Time of the earliest sample of its records, whether that is open, sealed or deleted.
+    /// Time of the earliest sample of its records, whether open, sealed or deleted.
     pub(crate) earliest_ms: Option<i64>,
 }
 
@@ -60,16 +61,16 @@ impl EpochInfo {
 
 /// Writer of log and head. A task locks it to commit.
 pub(crate) struct Log {
-    /// The epoch that records are written in.
+    /// Current epoch, to which records are written.
     pub(crate) epoch: u32,
-    /// Epochs that are not sealed whole, the current one included once it has a record.
+    /// Epochs that are not fully sealed, including the current one once it has a record.
     pub(crate) epochs: BTreeMap<u32, EpochInfo>,
     /// Time of the newest sample of all.
     pub(crate) newest_ms: i64,
     /// Start of the last write to the store.
     pub(crate) write_started_at: Option<Instant>,
     pub(super) failure: LogFailure,
-    /// Deletes that the head has not carried out on all series yet, in the order of their epochs.
+    /// Deletes that the head has not applied to all series yet, in the order of their epochs.
     pub(super) dropping: VecDeque<Dropping>,
     pub(super) scratch: Scratch,
     /// The record that is being filled.
@@ -83,7 +84,7 @@ pub(crate) struct Log {
     pub(super) staged_metadata: metadata::Stage,
 }
 
-/// Places that a commit writes to: the store, and what is in memory of it.
+/// Targets of a commit: the store and its state in memory.
 pub(crate) struct LogTarget<'a> {
     pub(crate) lsm: &'a Lsm,
     pub(crate) head: &'a Head,
@@ -103,17 +104,17 @@ pub(crate) struct Committed {
 pub(crate) struct CommitCounts {
     /// Accepted samples.
     pub(crate) samples: usize,
-    /// Histograms among them.
+    /// Accepted histograms.
     pub(crate) histograms: usize,
-    /// Samples that were held already.
+    /// Samples that the store already has.
     pub(crate) duplicates: usize,
-    /// Refused samples.
+    /// Rejected samples.
     pub(crate) rejected: usize,
     /// Exemplars by outcome.
     pub(crate) exemplars: ExemplarCounts,
     /// Metadata entries that were dropped.
     pub(crate) metadata_dropped: usize,
-    /// Accepted samples that were older than the newest of their series.
+    /// Accepted samples that are older than the newest sample of their series.
     pub(crate) out_of_order: usize,
     /// Bytes of the log record.
     pub(crate) log_bytes: usize,
@@ -124,7 +125,7 @@ pub(crate) struct CommitCounts {
 }
 
 impl Log {
-    /// A log that writes in an epoch that has no record yet.
+    /// Creates a log that writes to an epoch without records.
     pub(crate) fn new(epoch: u32) -> Log {
         Log {
             epoch,
@@ -142,12 +143,12 @@ impl Log {
         }
     }
 
-    /// Bytes of all epochs that are not sealed whole.
+    /// Returns the bytes of all epochs that are not fully sealed.
     pub(crate) fn bytes(&self) -> u64 {
         self.epochs.values().map(|info| info.bytes).sum()
     }
 
-    /// The first and the last window of which something is open.
+    /// Returns the first and the last window with unsealed samples.
     pub(crate) fn open_windows(&self) -> Option<(i64, i64)> {
         let all = self.epochs.values().filter_map(|info| ends(&info.windows));
         all.reduce(|a, b| (a.0.min(b.0), a.1.max(b.1)))
@@ -169,9 +170,9 @@ impl Log {
         self.failure.get().map_or(Ok(()), Err)
     }
 
-    /// Decides on the writes of a group and makes what is accepted durable.
+    /// Decides on the writes of a group and makes the accepted samples durable.
     ///
-    /// Errors: the state of the store is unknown, and the log takes nothing more.
+    /// Errors: the state of the store is unknown, and the log takes no more writes.
     pub(crate) async fn commit(
         &mut self,
         target: &LogTarget<'_>,
@@ -247,7 +248,7 @@ impl Log {
         if !self.created.is_empty() {
             head.file(self.created.drain(..));
         }
-        // Last: a reader that has not seen all of it has taken an earlier number.
+        // Last: a reader that missed a part of the record has read an earlier number.
         if let Some(earliest_ms) = earliest_ms {
             head.changes.note(earliest_ms);
         }

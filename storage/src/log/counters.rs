@@ -1,10 +1,10 @@
-//! Counts of what was written since the store was opened, and what the log holds.
+//! Counts of writes since the store was opened, and the size and newest time of the log.
 
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
 use super::commit::CommitCounts;
 
-/// Counts of commits and refused writes, and what the log holds.
+/// Counts of commits and refused writes, and the size and newest time of the log.
 #[derive(Debug)]
 pub(crate) struct LogCounters {
     pub(crate) samples: AtomicU64,
@@ -70,12 +70,12 @@ impl LogCounters {
         self.note_log(committed.log_bytes_open, committed.newest_ms);
     }
 
-    /// Counts a write that was refused because the object store took none.
+    /// Counts a write that was refused because the object store accepted no writes.
     pub(crate) fn note_stalled(&self) {
         self.writes_stalled.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Counts a write that was refused because the head took too much memory.
+    /// Counts a write that was refused because the head exceeded its memory limit.
     pub(crate) fn note_head_full(&self) {
         self.writes_head_full.fetch_add(1, Ordering::Relaxed);
     }
@@ -86,7 +86,7 @@ impl LogCounters {
         (newest_ms != i64::MIN).then_some(newest_ms)
     }
 
-    /// Sets what the log holds.
+    /// Sets the size and the newest time of the log.
     pub(crate) fn note_log(&self, log_bytes: u64, newest_ms: i64) {
         self.bytes.store(log_bytes, Ordering::Relaxed);
         self.newest_ms.store(newest_ms, Ordering::Relaxed);

@@ -1,9 +1,9 @@
-//! What is taken of a write: each sample is judged once, on the state that all earlier ones have
-//! led to, and what is accepted goes into the columns of the record.
+//! Decisions on samples: each sample is judged once, on the state after all earlier samples.
+//! Accepted samples are appended to the columns of the record.
 //!
 //! Floats and histograms of a series are judged in the order of their times, in runs of one
-//! kind. Of a histogram is decided as well whether its counter went on from the one before;
-//! its spans get their fewest form, and a staleness marker loses whatever it has beside its sum.
+//! kind. For each histogram, the reset hint is decided as well. Its spans are merged to the
+//! fewest, and a staleness marker keeps only its sum.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -39,7 +39,7 @@ impl Log {
         self.staged_metadata.begin();
     }
 
-    /// Decides on every sample of a write, and puts the accepted ones into the record.
+    /// Decides on every sample of a write, and appends the accepted samples to the record.
     pub(super) fn decide(
         &mut self,
         head: &Head,
@@ -49,7 +49,7 @@ impl Log {
         out_of_order: &mut usize,
     ) -> AppendOutcome {
         let mut outcome = AppendOutcome::default();
-        // Taken out, so that most are changed in place rather than copied.
+        // Taken out of the batch, so that most histograms are changed in place, not copied.
         let mut histograms = std::mem::take(&mut pending.batch.histograms);
         for index in 0..pending.batch.series.len() {
             let histograms = &mut histograms[pending.batch.histograms(index)];
@@ -79,8 +79,8 @@ impl Log {
         outcome
     }
 
-    /// The same for one series, as [`Log::decide_run`]; none if the slot is not, or no longer,
-    /// that of the series.
+    /// Decides on the samples of the series in a slot, as [`Log::decide_run`]. Returns `None` if
+    /// the slot has another series or none.
     fn decide_at(
         &mut self,
         head: &Head,
@@ -108,7 +108,7 @@ impl Log {
         Some(out_of_order)
     }
 
-    /// Decides on a series that is not in the head: it is created once a sample is accepted.
+    /// Decides on a series that is not in the head, and creates it if a sample is accepted.
     fn decide_new(
         &mut self,
         head: &Head,
@@ -142,7 +142,7 @@ impl Log {
         }
     }
 
-    /// Decides on the samples of one series; returns how many were taken out of order.
+    /// Decides on the samples of one series. Returns the number of accepted out-of-order samples.
     fn decide_run(
         &mut self,
         slot: u32,
@@ -248,7 +248,7 @@ impl Log {
         out_of_order
     }
 
-    /// Notes a run of samples that have been put into the columns.
+    /// Adds a run to the record, whose samples are in the columns already.
     fn push_run(
         &mut self,
         slot: u32,
@@ -271,7 +271,7 @@ impl Log {
     }
 }
 
-/// Refuses all of a series for which the head has no room.
+/// Rejects all samples of a series that exceeds a limit of the head.
 fn refuse_series(
     head: &Head,
     labels: &Labels,
@@ -286,7 +286,7 @@ fn refuse_series(
     }
 }
 
-/// Brings a histogram into the form that is stored.
+/// Changes a histogram to its stored form.
 fn make_canonical(histogram: &mut Arc<Histogram>) {
     if histogram.is_stale() {
         if **histogram != Histogram::stale() {
@@ -302,8 +302,8 @@ fn make_canonical(histogram: &mut Arc<Histogram>) {
     }
 }
 
-/// Sets the hint of a histogram, given the one before it in order. Returns that one where the
-/// hint says that the counter went on from it.
+/// Sets the reset hint of a histogram from its predecessor in order. Returns the predecessor if
+/// the hint is `NotReset`.
 fn decide_reset(
     sample: &mut HistogramSample,
     before: Option<&HistogramSample>,
@@ -320,12 +320,12 @@ struct SeriesWrite<'a> {
     batch: &'a Batch,
     index: usize,
     bounds: TimeBounds,
-    /// Its histograms.
+    /// Histograms of the series.
     histograms: &'a mut [HistogramSample],
 }
 
 impl SeriesWrite<'_> {
-    /// Returns the times and kinds of its samples.
+    /// Returns the times and kinds of the samples.
     fn samples(&self) -> impl Iterator<Item = (i64, SampleKind)> {
         let floats = self.batch.timestamps[self.batch.samples(self.index)].iter();
         let histograms = self.histograms.iter().map(|sample| sample.timestamp_ms);
@@ -363,9 +363,9 @@ impl Decision {
 
 /// Decides on one sample.
 ///
-/// Source: `appendable` in `tsdb/head_append.go` of Prometheus, where an out-of-order window
-/// is set; without one, samples of any age are taken, and another value is refused as far as
-/// the raw samples of the head tell, which `holds` asks.
+/// With an out-of-order window, source: `appendable` in `tsdb/head_append.go` of Prometheus.
+/// Without one, samples of any age are accepted. A sample with the time of another one and a
+/// different value is rejected if `holds` finds the other one among the raw samples of the head.
 #[inline]
 fn decide_sample(
     series: &HeadSeries,

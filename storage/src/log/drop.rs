@@ -1,15 +1,15 @@
-//! Deletes that the head carries out in turns with commits.
+//! Deletes that the head applies in turns with commits.
 //!
 //! A delete of many series takes a while, and commits do not wait for it:
 //!
 //! ```text
-//! under the lock of the log   the epoch ends, the tombstone is durable
-//! beside it                   the series are found: those that come later have nothing of the epoch
-//! in turns with commits       some series at a time drop what is deleted of epochs up to it
-//! a commit to a series        drops it there before it decides on anything: what is decided does
-//!                             not depend on how far the delete has come, as it does not in replay;
-//!                             while the series are sought, it asks the matchers of this one
-//! a seal                      waits for all of it: its runs are no more covered by the tombstone
+//! under the lock of the log   the epoch ends, and the tombstone is made durable
+//! without the lock            the series are searched; later series have no samples of the epoch
+//! in turns with commits       a few series at a time drop their deleted samples
+//! a commit to a series        first drops its deleted samples. So decisions are the same as in
+//!                             replay, whatever the progress of the delete. Until the search has
+//!                             ended, the matchers are applied to the series.
+//! a seal                      waits for the end: the tombstone does not cover the runs of the seal
 //! ```
 
 use std::sync::Arc;
@@ -26,35 +26,35 @@ use crate::head::series::HeadSeries;
 use crate::keys;
 use crate::lsm::{Lsm, WriteSet};
 
-/// Bytes of series from which a turn drops samples of no more of them.
+/// Bytes of series after which a turn ends.
 const TURN_BYTES: usize = 256 << 10;
 
-/// Delete under way: samples that the head still holds.
+/// Delete in progress, whose samples the head still holds in part.
 pub(crate) struct Dropping {
-    /// Up to which epoch it is deleted.
+    /// Last epoch whose samples are deleted.
     epoch: u32,
     start_ms: i64,
     end_ms: i64,
     series: Covered,
     result: Result<(), StoreError>,
-    /// Told once all have.
+    /// Receives the result once all series have dropped their deleted samples.
     done: oneshot::Sender<Result<(), StoreError>>,
 }
 
-/// The series that a delete covers. A slot may have been given to another series since: that has
-/// nothing of these epochs.
+/// Series that a delete covers. If a slot has a new series since, that has no samples of the
+/// deleted epochs.
 enum Covered {
-    /// They have not been found yet; some have dropped it all the same.
+    /// The search is in progress; the slots in `dropped` have dropped their deleted samples.
     Sought { selectors: Selectors, dropped: RoaringBitmap },
-    /// Slots that have not dropped it.
+    /// Slots that still have deleted samples.
     Found(RoaringBitmap),
 }
 
-/// A series is covered that passes all matchers of one of them.
+/// Sets of matchers; a series is covered if it passes all matchers of one set.
 type Selectors = Arc<[Vec<Matcher>]>;
 
 impl Covered {
-    /// Takes a series off, if it is covered and has not dropped it.
+    /// Marks a series as done. Returns whether it was covered and still had deleted samples.
     fn take(&mut self, slot: u32, labels: &Labels) -> bool {
         match self {
             Covered::Found(slots) => slots.remove(slot),
@@ -68,8 +68,8 @@ impl Covered {
 }
 
 impl Log {
-    /// Begins to drop what a tombstone covers, which is durable and masks it in runs. It is dropped
-    /// by [`Log::drop_some`], once its series have been found; the answer comes then.
+    /// Begins to drop the samples that a tombstone covers; it is durable and masks them in runs.
+    /// [`Log::drop_some`] drops them once their series have been found, and sends the answer.
     pub(crate) fn begin_drop(
         &mut self,
         tombstone: &Tombstone,
@@ -87,7 +87,7 @@ impl Log {
         answer
     }
 
-    /// A delete whose series are to be found: its epoch, and what selects them.
+    /// Returns the epoch and the selectors of the first delete whose series are not found yet.
     pub(crate) fn sought(&self) -> Option<(u32, Selectors)> {
         self.dropping.iter().find_map(|dropping| match &dropping.series {
             Covered::Sought { selectors, .. } => Some((dropping.epoch, Arc::clone(selectors))),
@@ -95,13 +95,13 @@ impl Log {
         })
     }
 
-    /// Notes the series of a delete, found since it has begun.
+    /// Sets the series of a delete.
     pub(crate) fn note_found(&mut self, epoch: u32, found: Result<RoaringBitmap, StoreError>) {
         let Some(dropping) = self.dropping.iter_mut().find(|dropping| dropping.epoch == epoch)
         else {
             return;
         };
-        // Who waited for the same may have been quicker.
+        // Another task may have found them first.
         let Covered::Sought { dropped, .. } = &dropping.series else { return };
         match found {
             Ok(slots) => dropping.series = Covered::Found(slots - dropped),
@@ -117,8 +117,8 @@ impl Log {
         !self.dropping.is_empty()
     }
 
-    /// Drops what has been deleted of some series, if those of the first delete have been found:
-    /// of `series_max` at most.
+    /// Drops deleted samples from at most `series_max` series, if the series of the first delete
+    /// have been found.
     pub(crate) fn drop_some(&mut self, head: &Head, series_max: u64) {
         let Some(dropping) = self.dropping.front_mut() else { return };
         let Covered::Found(slots) = &mut dropping.series else { return };
@@ -141,12 +141,12 @@ impl Log {
         if slots.is_empty()
             && let Some(dropping) = self.dropping.pop_front()
         {
-            // Whoever has gone meanwhile does not need the answer.
+            // The receiver may have stopped waiting.
             let _ = dropping.done.send(dropping.result);
         }
     }
 
-    /// Drops what has been deleted of one series, which is about to be written to.
+    /// Drops the deleted samples of one series before a write to it.
     #[cold]
     pub(super) fn drop_before_write(&mut self, head: &Head, slot: u32, series: &mut HeadSeries) {
         for dropping in &mut self.dropping {
@@ -159,10 +159,10 @@ impl Log {
         }
     }
 
-    /// Ends the epoch, so that a delete covers all that is in the log, and makes its tombstone
+    /// Ends the epoch, so that a delete covers all samples of the log, and makes its tombstone
     /// durable.
     ///
-    /// Errors: after one, it is not known whether it is there, and the log takes nothing more.
+    /// Errors: the tombstone may or may not be durable, and the log takes no more writes.
     pub(crate) async fn end_epoch(
         &mut self,
         lsm: &Lsm,

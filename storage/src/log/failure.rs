@@ -9,9 +9,8 @@ use crate::error::StoreError;
 pub(crate) struct LogFailure(Arc<OnceLock<StoreError>>);
 
 impl LogFailure {
-    /// Notes a failure, unless there was one before.
+    /// Notes the first failure; ignores later ones.
     pub(crate) fn set(&self, error: &StoreError) {
-        // Only the first one counts.
         let _ = self.0.set(error.clone());
     }
 

@@ -1,6 +1,6 @@
 //! The log: writes wait in a [`queue`], are decided on sample by sample ([`decide`]), share one
-//! [`record`] ([`commit`]), and are applied to the head once that is durable ([`apply`]). A start,
-//! and a reader, apply the same records again ([`replay`]).
+//! [`record`] ([`commit`]), and are applied to the head once the record is durable ([`apply`]). A
+//! start and a reader apply the same records again ([`replay`]).
 
 mod apply;
 pub(crate) mod commit;

@@ -13,8 +13,8 @@ use crate::error::StoreError;
 use crate::head::Head;
 use crate::outcome::AppendOutcome;
 
-/// Weight from which a record takes no further writes: a float counts one, other samples as many
-/// as take the same memory.
+/// Weight from which a record takes no further writes. A float counts as one, everything else as
+/// the number of floats that occupy as much memory.
 const RECORD_WEIGHT: usize = 256 << 10;
 /// Bytes of a float sample, the unit of weights.
 const FLOAT_BYTES: usize = 16;
@@ -26,7 +26,7 @@ pub(crate) struct Pending {
     pub(super) slots: Vec<Option<u32>>,
     weight: usize,
     answer: oneshot::Sender<Result<AppendOutcome, StoreError>>,
-    /// Its number in the queue.
+    /// Number of the write in the queue.
     ticket: u64,
     /// Memory of the batch that the caller has accounted for, released with the batch.
     _reservation: Option<BatchReservation>,
@@ -36,7 +36,7 @@ pub(crate) struct Pending {
 pub type BatchReservation = Box<dyn Send>;
 
 impl Pending {
-    /// Returns a write whose series are looked up already, outside of the task that commits.
+    /// Creates a write and looks up its series, outside of the task that commits.
     pub(crate) fn new(
         head: &Head,
         batch: Batch,
@@ -48,7 +48,7 @@ impl Pending {
         Pending { batch, slots, weight, answer, ticket: 0, _reservation: reservation }
     }
 
-    /// Returns the samples that wait; a histogram counts as many as take the same memory.
+    /// Returns the weight of the write, in floats that occupy as much memory.
     pub(crate) fn weight(&self) -> usize {
         self.weight
     }
@@ -59,7 +59,7 @@ impl Pending {
     }
 }
 
-/// Number of float samples that take as much memory as the contents of a batch.
+/// Returns the number of float samples that occupy as much memory as a batch.
 fn weight_of(batch: &Batch) -> usize {
     let histograms = batch.histograms.iter().map(HistogramSample::memory_bytes);
     let exemplars = batch.exemplars.iter().map(BatchExemplar::memory_bytes);
@@ -86,12 +86,12 @@ struct QueueState {
     next_ticket: u64,
     /// Start of the commit under way.
     taken_at: Option<Instant>,
-    /// Set once it was logged that commits take too long.
+    /// Set once the warning about slow commits was logged.
     is_stalled: bool,
 }
 
 impl Queue {
-    /// Returns an empty queue of a log.
+    /// Creates an empty queue that shares the failure of a log.
     pub(crate) fn new(failure: LogFailure) -> Queue {
         Queue { state: Mutex::default(), failure }
     }
@@ -127,14 +127,14 @@ impl Queue {
         Ok((ticket, !std::mem::replace(&mut state.is_led, true)))
     }
 
-    /// Removes a write that has waited for `waited`, so that nothing of it is stored. Returns false
+    /// Removes a write that has waited for `waited`, so that none of it is stored. Returns false
     /// if its commit has begun.
     pub(crate) fn withdraw(&self, ticket: u64, waited: Duration) -> bool {
         let mut state = self.lock();
         if !std::mem::replace(&mut state.is_stalled, true) {
             tracing::warn!(
                 ?waited,
-                "the object store takes no writes; they are refused until it does"
+                "object store accepts no writes; refusing writes until it does"
             );
         }
         let Some(at) = state.waiting.iter().position(|pending| pending.ticket == ticket) else {
@@ -146,7 +146,7 @@ impl Queue {
         true
     }
 
-    /// Takes the writes that share the next record. If there are none, the leader ends.
+    /// Takes the writes that share the next record. If the queue is empty, the leader ends.
     pub(crate) fn take(&self) -> Vec<Pending> {
         let mut state = self.lock();
         let mut group = Vec::new();
@@ -168,7 +168,7 @@ impl Queue {
         state.weight = state.weight.saturating_sub(weight);
         state.taken_at = None;
         if std::mem::take(&mut state.is_stalled) {
-            tracing::info!("the object store has answered; writes are taken again");
+            tracing::info!("object store has responded; accepting writes again");
         }
     }
 
@@ -191,19 +191,19 @@ impl Queue {
         self.lock().refused.get_or_insert_with(|| error.clone());
     }
 
-    /// Returns the reason for which later writes are refused, if they are.
+    /// Returns the error with which later writes are refused, if they are.
     pub(crate) fn refusal(&self) -> Option<StoreError> {
         self.failure.get().or_else(|| self.lock().refused.clone())
     }
 
-    /// Duration of the current commit, once writes have been rejected because of it.
+    /// Returns the duration of the current commit, once writes have been refused because of it.
     pub(crate) fn stalled(&self, patience: Duration) -> Option<Duration> {
         let state = self.lock();
         let waited = state.taken_at?.elapsed();
         (state.is_stalled || waited > patience).then_some(waited)
     }
 
-    /// Returns whether a task commits.
+    /// Returns whether a leader takes groups.
     pub(crate) fn is_led(&self) -> bool {
         self.lock().is_led
     }

@@ -1,4 +1,4 @@
-//! The log record of one group commit: record, and each series defined once per epoch.
+//! The log record of one group commit. Each series is defined once in an epoch.
 //!
 //! ```text
 //! crc32c:4 LE of the rest │ version:1 = 1 or 2
@@ -8,22 +8,22 @@
 //! value:8 LE × floats
 //! ```
 //!
-//! That is version 1, which holds floats alone. A record with histograms or starts has version
-//! 2: the number of samples of a run is doubled, and 1 more if they are histograms, and behind
-//! the values stand
+//! That is version 1, which holds only floats. A record with histograms or starts has version 2:
+//! the number of samples of a run is shifted left by one bit, which is set for histograms, and
+//! the values are followed by
 //!
 //! ```text
 //! starts │ zigzag(start − start before) × starts
 //! ( bytes │ frames end to end ) × runs of histograms
 //! ```
 //!
-//! Starts are those of the first floats; the others' are not known. The frames are those of
-//! [`chunk::histogram`]; one ends where times do not ascend, or where a hint was not decided
-//! against the sample before it.
+//! The first floats have the listed starts; the starts of all later floats are unknown.
+//! [`chunk::histogram`] defines the frames. A frame ends where times do not ascend, or where a
+//! hint was not decided against the previous sample.
 //!
-//! Everything without a width is a LEB128 varint. References count from 0 in each log epoch
-//! and are given in the order of definition; the first "before" is −1 for references and 0
-//! for times and starts.
+//! Everything without a width is a LEB128 varint. References count from 0 in each log epoch,
+//! in the order of definition. The first "before" is −1 for references and 0 for times and
+//! starts.
 
 use model::{Advance, Labels, ResetHint, SampleBatch};
 
@@ -36,10 +36,10 @@ use crate::varint::{
 const VERSION_FLOATS: u8 = 1;
 const VERSION: u8 = 2;
 
-/// Samples of one series that stand together in a record.
+/// Consecutive samples of one series in a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct RecordRun {
-    /// The series.
+    /// Reference of the series.
     pub(crate) reference: u32,
     /// Number of samples.
     pub(crate) count: u32,
@@ -47,12 +47,12 @@ pub(crate) struct RecordRun {
     pub(crate) is_histograms: bool,
 }
 
-/// Samples that are written together, end to end, and their series by slot or reference.
+/// Samples that are written together, in columns, and their series by reference.
 #[derive(Debug, Default)]
 pub(crate) struct LogRecord {
     /// Reference of the first definition.
     pub(crate) first_ref: u32,
-    /// Labels of the series that are defined here, their references ascending.
+    /// Labels of the series that the record defines, by ascending reference.
     pub(crate) definitions: Vec<Labels>,
     /// The runs, in the order in which they are applied.
     pub(crate) runs: Vec<RecordRun>,
@@ -60,14 +60,14 @@ pub(crate) struct LogRecord {
     pub(crate) timestamps: Vec<i64>,
     /// Values of all floats.
     pub(crate) values: Vec<f64>,
-    /// Starts of the first floats; what is missing is 0.
+    /// Starts of the first floats; later floats have the start 0.
     pub(crate) starts: Vec<i64>,
     /// All histograms.
     pub(crate) histograms: Vec<Decided>,
 }
 
 impl LogRecord {
-    /// Empties the record and keeps their memory.
+    /// Empties the record and keeps its allocations.
     pub(crate) fn clear(&mut self) {
         self.definitions.clear();
         self.runs.clear();
@@ -77,13 +77,13 @@ impl LogRecord {
         self.histograms.clear();
     }
 
-    /// The earliest time of all samples; nothing without one.
+    /// Returns the earliest time of all samples, or `None` for an empty record.
     pub(crate) fn earliest_ms(&self) -> Option<i64> {
         let of_histograms = self.histograms.iter().map(|decided| decided.sample.timestamp_ms);
         self.timestamps.iter().copied().min().into_iter().chain(of_histograms).min()
     }
 
-    /// The bytes of the record.
+    /// Returns the bytes of the record.
     pub(crate) fn encode(&self) -> Vec<u8> {
         let labels: usize = self.definitions.iter().map(|l| l.as_bytes().len() + 3).sum();
         let mut out =
@@ -131,8 +131,9 @@ impl LogRecord {
 
     /// Reads a record of any version.
     ///
-    /// Errors: what is wrong with the bytes; whatever they are, no more memory is taken than
-    /// a bounded number of times their length.
+    /// Allocates at most a bounded multiple of the length of the bytes, even if damaged.
+    ///
+    /// Errors: a description of the damage.
     pub(crate) fn decode(bytes: &[u8]) -> Result<LogRecord, String> {
         let (checksum, body) = bytes.split_first_chunk::<4>().ok_or("record is cut short")?;
         let (expected, found) = (u32::from_le_bytes(*checksum), crc32c::crc32c(body));
@@ -174,7 +175,7 @@ impl LogRecord {
         }
     }
 
-    /// Reads what only version 2 has.
+    /// Reads the starts and histograms of version 2.
     fn take_extra(&mut self, rest: &mut &[u8], float_count: usize) -> Result<(), String> {
         let start_count = take_count(rest)?;
         if start_count > float_count {
@@ -231,7 +232,7 @@ fn push_histograms(out: &mut Vec<u8>, histograms: &[Decided]) {
     }
 }
 
-/// Reads frames of histograms that stand end to end.
+/// Reads consecutive frames of histograms.
 fn take_histograms(bytes: &[u8], histograms: &mut Vec<Decided>) -> Result<(), String> {
     let mut batch = SampleBatch::new();
     for frame in chunk::frames(bytes) {
@@ -265,7 +266,7 @@ fn push_differences(out: &mut Vec<u8>, numbers: &[i64]) {
     }
 }
 
-/// Takes `count` numbers; the caller has checked that the bytes can hold them.
+/// Reads `count` numbers; the caller has checked that the bytes can hold them.
 fn take_differences(rest: &mut &[u8], count: usize) -> Result<Vec<i64>, String> {
     let mut numbers = Vec::with_capacity(count);
     let mut before = 0_i64;
@@ -281,7 +282,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// The fields as things that can be compared.
+    /// Returns the fields in comparable form.
     fn fields(record: &LogRecord) -> impl PartialEq + std::fmt::Debug + use<> {
         let values: Vec<u64> = record.values.iter().map(|v| v.to_bits()).collect();
         let histograms: Vec<_> = record
@@ -319,7 +320,7 @@ mod tests {
         )
     }
 
-    /// A hint that is decided against the sample right before it knows that very sample.
+    /// Sets `before` to the previous sample, where both have the same time.
     fn agree_on_those_before(histograms: &mut [Decided]) {
         for at in 1..histograms.len() {
             let previous = HistogramBefore::of(&histograms[at - 1].sample);
@@ -360,7 +361,7 @@ mod tests {
                 }
                 let len = starts.min(record.timestamps.len());
                 record.starts = record.timestamps[..len].iter().map(|t| t / 3).collect();
-                // A record of no histograms and no starts has the version of floats.
+                // A record without histograms and starts has version 1.
                 if record.histograms.is_empty() && record.starts.is_empty() {
                     record.runs.retain(|run| !run.is_histograms);
                 }

@@ -1,4 +1,4 @@
-//! Replaying the log: all of it at a start, and record by record where another process writes it.
+//! Replaying the log: all of it at a start, and record by record in a reader.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -21,16 +21,16 @@ use crate::meta::Meta;
 pub(crate) struct Replay {
     /// The epoch of the last record.
     epoch: Option<u32>,
-    /// The slots of the series that it has defined.
+    /// Slots of the series that this epoch has defined, by reference.
     slots_of_refs: Vec<u32>,
-    /// The epoch of the last delete that has been applied.
+    /// The epoch of the last applied delete.
     deleted: Option<u32>,
-    /// Deletes that have not, in order.
+    /// Deletes that have not been applied, in order.
     deletes: VecDeque<Arc<Tombstone>>,
 }
 
-/// Rebuilds the head from the log: everything but the windows that the watermarks call sealed up
-/// to an epoch, and what has been deleted. The next record goes to a new epoch.
+/// Rebuilds the head from the log, without deleted samples and without windows that are sealed
+/// according to the watermarks. The next record is written to a new epoch.
 pub(crate) async fn replay(
     lsm: &Lsm,
     head: &Head,
@@ -48,14 +48,16 @@ pub(crate) async fn replay(
     }
     replay.end_deletes(head)?;
     check_ends(&log, meta)?;
-    // What is sealed already has made no window.
+    // A series whose samples are all sealed has no window.
     head.for_each(|_, series| head.deactivate_if_empty(series));
     replay.deleted = tombstones.last_key_value().map(|(epoch, _)| *epoch);
     log.epoch = log.epoch.max(replay.deleted.map_or(0, |epoch| epoch + 1));
     Ok((log, replay))
 }
 
-/// Errors: a record is missing behind the others of its epoch, which the last start has seen.
+/// Checks that each epoch still has all records that the last start has counted.
+///
+/// Errors: records are missing at the end of an epoch.
 fn check_ends(log: &Log, meta: &Meta) -> Result<(), StoreError> {
     for (epoch, expected) in meta.known_records() {
         let found = log.epochs.get(&epoch).map_or(0, |info| info.record_count);
@@ -70,12 +72,12 @@ fn check_ends(log: &Log, meta: &Meta) -> Result<(), StoreError> {
 }
 
 impl Replay {
-    /// The epoch of the last record.
+    /// Returns the epoch of the last record.
     pub(crate) fn epoch(&self) -> Option<u32> {
         self.epoch
     }
 
-    /// The key of the next record, if it is of the same epoch.
+    /// Returns the epoch and sequence number of the next record, if it is in the same epoch.
     pub(crate) fn next_record(&self, log: &Log) -> (u32, u64) {
         let epoch = self.epoch.unwrap_or(0);
         (epoch, log.epochs.get(&epoch).map_or(0, |info| info.record_count))
@@ -86,14 +88,14 @@ impl Replay {
         keys::parse_log(key).is_some_and(|(epoch, _)| self.epoch != Some(epoch))
     }
 
-    /// Takes in deletes that have not been applied yet.
+    /// Adds deletes that have not been applied yet.
     pub(crate) fn expect_deletes(&mut self, all: &Snapshot) {
         let last = self.deletes.back().map(|t| t.epoch).max(self.deleted);
         let new = all.range(last.map_or(0, |epoch| epoch + 1)..);
         self.deletes.extend(new.map(|(_, tombstone)| Arc::clone(tombstone)));
     }
 
-    /// Applies the deletes that no record has come after.
+    /// Applies the deletes that follow the last record.
     pub(crate) fn end_deletes(&mut self, head: &Head) -> Result<(), StoreError> {
         self.delete_before(head, u32::MAX)
     }
@@ -107,8 +109,8 @@ impl Replay {
         Ok(())
     }
 
-    /// Applies a record, but for windows that are not open in its epoch. Returns the time of its
-    /// earliest sample.
+    /// Applies a record, except samples of windows that are not open in its epoch. Returns the
+    /// time of the earliest sample.
     ///
     /// Errors: damaged bytes, or a record that is not the next one.
     pub(crate) fn record(
