@@ -1,4 +1,4 @@
-//! Tiles of some rows at some steps, read by columns.
+//! Tiles of consecutive rows at the same steps, read by columns.
 
 use std::ops::Range;
 
@@ -13,14 +13,14 @@ use crate::tile::{Tile, TileShape, is_present};
 pub(super) const COLUMNS: usize = 8;
 /// Rows gathered between two checkpoints.
 pub(super) const ROWS_AT_ONCE: usize = 1 << 12;
-/// Some rows with their reader and their current tile.
+/// Rows of one reader, with its current tile.
 pub(super) struct Stripe<'a> {
     pub(super) reader: Box<dyn TileReader + 'a>,
     pub(super) tile: Tile,
     pub(super) _reservation: Reservation,
 }
 
-/// Tiles of some rows at some steps.
+/// Tiles of consecutive rows at the same steps.
 pub(super) struct Block<'a> {
     pub(super) tiles: Vec<&'a Tile>,
     /// Rows of each tile but the last.
@@ -33,7 +33,7 @@ pub(super) struct Block<'a> {
 }
 
 impl<'a> Block<'a> {
-    /// Returns the current tiles of some stripes, given their steps.
+    /// Creates a block of the current tiles of `stripes`, which cover `width` steps from `step` on.
     pub(super) fn new(
         stripes: &'a [Stripe<'_>],
         shape: TileShape,
@@ -45,7 +45,7 @@ impl<'a> Block<'a> {
         Block { tiles, height: shape.series, first_row, step, width }
     }
 
-    /// Calls a closure with the values and presence of each row.
+    /// Calls `visit` with the index, values and presence of each row in `rows`.
     #[inline]
     pub(super) fn each_row(
         &self,
@@ -66,7 +66,7 @@ impl<'a> Block<'a> {
         }
     }
 
-    /// Collects the present values of some rows at one step of the block.
+    /// Collects the present values of `rows` at step `at` of the block.
     ///
     /// Errors: errors of the checkpoint.
     pub(super) fn column(
@@ -89,8 +89,8 @@ impl<'a> Block<'a> {
         Ok(())
     }
 
-    /// Collects the present values of some rows at up to [`COLUMNS`] steps from `first` on, by
-    /// column.
+    /// Collects the present values of `rows` by column, for up to [`COLUMNS`] steps from `first`
+    /// on.
     ///
     /// Errors: errors of the checkpoint.
     pub(super) fn gather(

@@ -1,9 +1,8 @@
 //! Aggregations that need all values of a group at once and therefore read columns.
 //!
-//! Runs of whole groups are read and reduced in parallel, some steps at a time. Besides the output,
-//! only the tiles of one run per thread are held. If a group is large, all series are read for
-//! some steps, in parallel by stripe; then the groups are reduced in parallel. That holds a tile
-//! per stripe.
+//! Small groups: threads read and reduce runs of whole groups, one tile's steps at a time. Besides
+//! the output, memory holds the tiles of one run per thread. Large groups: threads read the stripes
+//! of all series for one tile's steps, then reduce the groups. Memory holds one tile per stripe.
 
 use std::ops::Range;
 
@@ -39,20 +38,20 @@ pub(super) enum Pick {
     },
 }
 
-/// Maximum rows of groups that one thread reads and reduces: their tiles stay in L2.
+/// Maximum rows of a group that one thread reads and reduces: its tiles stay in L2.
 const APART_ROWS_MAX: usize = 4 * TILE_SERIES;
 /// Minimum rows of small groups that are read and reduced together: a quarter of a tile's, so that
 /// four times as many steps are read at once.
 const RUN_ROWS_MIN: usize = TILE_SERIES / 4;
 /// Maximum runs of groups that threads share.
 const GROUP_RUNS: usize = 64;
-/// Columns of groups with more rows are charged for.
+/// Maximum rows of a group whose columns are not charged to the query's budget.
 const SMALL_GROUP: usize = 1 << 10;
-/// Minimum rows of groups for which bounds are used; in smaller ones, most values would pass.
+/// Minimum rows of a group to use bounds; in smaller groups, most values would be within them.
 const SIEVED_MIN: usize = 24;
 /// Work of reducing a cell, in units of adding it.
 pub(super) const WORK_A_CELL: usize = 8;
-/// Evaluates an aggregation over columns, with tiles of a shape.
+/// Evaluates an aggregation over columns, in tiles of `shape`.
 pub(super) fn reduce(
     ctx: &Context,
     steps: Steps,
@@ -69,8 +68,8 @@ pub(super) fn reduce(
 }
 
 impl Reducer<'_> {
-    /// Reduces runs of whole groups, each run over all steps: the thread that reads it also reduces
-    /// it while it is cached.
+    /// Reduces runs of whole groups in parallel. The thread that reads a run also reduces it, while
+    /// its tiles are in the CPU cache.
     fn apart(&self, shape: TileShape) -> Result<Vec<Output>, QueryError> {
         let ctx = self.ctx;
         let outputs = ctx.map(runs(self.groups).into_iter(), |run, thread| {
@@ -98,7 +97,7 @@ impl Reducer<'_> {
         Ok(outputs.into_iter().flatten().collect())
     }
 
-    /// Reads all series for some steps in parallel, then reduces all groups in parallel.
+    /// Reads all series for a tile's steps in parallel, then reduces all groups in parallel.
     fn together(&self, shape: TileShape) -> Result<Vec<Output>, QueryError> {
         let ctx = self.ctx;
         let mut stripes = self.open(shape, 0..self.groups.order.len())?;
@@ -126,7 +125,7 @@ impl Reducer<'_> {
         Ok(outputs)
     }
 
-    /// Opens readers of some rows from the first step on.
+    /// Opens readers of `rows` at the first step.
     fn open(&self, shape: TileShape, rows: Range<usize>) -> Result<Vec<Stripe<'_>>, QueryError> {
         let open = |series: &[u32]| {
             let shape = TileShape { series: series.len(), ..shape };
@@ -140,15 +139,14 @@ impl Reducer<'_> {
         self.groups.order[rows].chunks(shape.series).map(open).collect()
     }
 
-    /// Returns the empty outputs of some groups.
+    /// Returns an empty output for each of `groups`.
     fn outputs(&self, groups: Range<usize>) -> Result<Vec<Output>, QueryError> {
         let output = |group| Output::new(self.ctx, self.steps, self.pick, self.groups.rows(group));
         groups.map(output).collect()
     }
 }
 
-/// Divides the groups into runs with as few rows as allowed: fewer rows allow more steps per
-/// read.
+/// Divides the groups into the smallest runs allowed: with fewer rows, a tile covers more steps.
 fn runs(groups: &Groups) -> Vec<Range<usize>> {
     let rows_min = stripe_rows(groups.order.len()).min(RUN_ROWS_MIN);
     let mut runs = Vec::new();
@@ -163,7 +161,7 @@ fn runs(groups: &Groups) -> Vec<Range<usize>> {
     runs
 }
 
-/// Buffers for reducing the groups of a thread.
+/// Buffers that a thread reuses for each group.
 struct Scratch {
     columns: [Vec<Cell>; COLUMNS],
     sieve: Sieve,
@@ -187,7 +185,7 @@ impl Scratch {
         })
     }
 
-    /// Charges for columns of this many rows.
+    /// Charges the budget for columns of `rows` rows.
     fn hold(&mut self, rows: usize) -> Result<(), QueryError> {
         // Growing vectors may have twice the needed capacity.
         const ROW_BYTES: usize = 2 * ((COLUMNS + 1) * size_of::<Cell>() + size_of::<f64>());
@@ -294,7 +292,7 @@ impl Reducer<'_> {
         Ok(())
     }
 
-    /// Selects the best of eight columns; see [`sieve`](super::sieve).
+    /// Selects the k best values of each of eight columns; see [`sieve`](super::sieve).
     fn best(
         &self,
         here: &Here<'_>,
@@ -400,7 +398,7 @@ impl Reducer<'_> {
     }
 }
 
-/// Some rows of a block, and the first of the steps that are reduced together.
+/// Rows of a block to reduce at up to eight steps from `first` on.
 struct Here<'a> {
     block: &'a Block<'a>,
     rows: Range<usize>,
@@ -418,7 +416,7 @@ impl Here<'_> {
         self.block.step + self.first + column
     }
 
-    /// Reads a whole column.
+    /// Collects all values of a column into `scratch.column`.
     fn column(&self, column: usize, scratch: &mut Scratch) -> Result<(), QueryError> {
         let Scratch { column: cells, values, checkpoint, .. } = scratch;
         self.block.column(self.rows.clone(), self.first + column, cells, checkpoint)?;
@@ -427,14 +425,14 @@ impl Here<'_> {
         Ok(())
     }
 
-    /// Reads the values between two bounds.
+    /// Collects the values between `bounds` into the sieve.
     fn sift(&self, bounds: Bounds, scratch: &mut Scratch) -> Result<(), QueryError> {
         let Scratch { sieve, checkpoint, .. } = scratch;
         sieve.sift(self.block, self.rows.clone(), self.first, bounds, checkpoint)
     }
 }
 
-/// Returns the k best of a column; k is at least 1.
+/// Returns the `k` best values of a column; `k` is at least 1.
 fn best_of(
     column: &[Cell],
     k: usize,
@@ -449,7 +447,7 @@ fn best_of(
     Ok(heap)
 }
 
-/// Converts a parameter to a count: truncated, and at most the number of series.
+/// Converts a parameter to a count: truncates it and limits it to the number of series.
 pub(super) fn at_most(k: f64, groups: &Groups) -> usize {
     (k.max(0.0) as usize).min(groups.order.len())
 }

@@ -11,15 +11,15 @@ use crate::tile::{Tile, set_present};
 
 /// Treatment of histograms.
 pub(super) enum Seen {
-    /// Each becomes an arbitrary number.
+    /// Replaces each histogram by an arbitrary number.
     AsNumbers,
-    /// They are removed, with an info.
+    /// Removes histograms and reports an info.
     Not {
         /// The aggregation.
         op: AggregateOp,
         /// Position of the info.
         cause: Cause,
-        /// True if a step uses its values, by step; empty if all do.
+        /// For each step, whether it uses values; empty if all steps do.
         looks: Vec<bool>,
     },
 }
@@ -96,7 +96,7 @@ fn number(tile: &mut Tile) {
     }
 }
 
-/// Returns whether there is a histogram at a step that uses values; if `looks` is empty, all do.
+/// Returns whether there is a histogram at a step that uses values; empty `looks` means all steps.
 fn has_seen(tile: &Tile, looks: &[bool]) -> bool {
     let is_seen = |step: usize| looks.get(step).copied().unwrap_or(true);
     (0..tile.series()).any(|row| {

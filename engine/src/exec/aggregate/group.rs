@@ -12,7 +12,7 @@ use crate::error::QueryError;
 use crate::exec::operator::{Context, LABELS_AHEAD, SeriesMeta};
 use crate::plan::Aggregation;
 
-/// Bytes of a series: its entry in its group, three times during sorting.
+/// Bytes of a series: its entry in `order`, and three copies of it during sorting.
 const SERIES_BYTES: usize = 4 * size_of::<u32>();
 /// Bytes of a group without its labels: its entries in tables that may be half full.
 const GROUP_BYTES: usize = 2 * (size_of::<(Vec<u8>, u32)>() + size_of::<SeriesMeta>() + 8);
@@ -35,7 +35,7 @@ pub(super) struct Groups {
 }
 
 impl Groups {
-    /// Groups some series.
+    /// Groups `series`.
     ///
     /// Errors: the limits of the query.
     pub(super) fn new(
@@ -46,7 +46,7 @@ impl Groups {
         Groups::build(ctx, series, aggregation, None)?.sorted(ctx, series)
     }
 
-    /// Groups some series without an order inside groups, for results that do not depend on it.
+    /// Groups `series` without sorting inside groups, for results that do not depend on the order.
     ///
     /// Errors: the limits of the query.
     pub(super) fn unsorted(
@@ -57,7 +57,7 @@ impl Groups {
         Groups::build(ctx, series, aggregation, None)
     }
 
-    /// Groups some series, ignoring the label that `count_values` sets.
+    /// Groups `series`, ignoring `label`, which `count_values` sets.
     ///
     /// Errors: the limits of the query.
     pub(super) fn without_label(

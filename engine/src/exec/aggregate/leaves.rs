@@ -13,9 +13,9 @@ use crate::error::QueryError;
 use crate::exec::aggregate::group::Groups;
 use crate::exec::operator::{Context, LABELS_AHEAD, SeriesMeta};
 
-/// Leaves of a group if there may be many groups: merging costs about as much as a row.
+/// Maximum leaves of a group if there may be many groups: merging a leaf costs as much as a row.
 const LEAVES: usize = 4;
-/// Leaves if all series are one group, which as many threads can share.
+/// Maximum leaves if all series are one group, so that up to 16 threads can share it.
 const LEAVES_OF_ALL: usize = 16;
 
 /// Rows of groups, sorted by group and leaf.
@@ -33,7 +33,7 @@ pub(super) struct Leaves {
 }
 
 impl Leaves {
-    /// Divides the groups of some series into leaves.
+    /// Divides the groups of `series` into leaves.
     ///
     /// Errors: the limits of the query.
     pub(super) fn new(
@@ -85,7 +85,7 @@ impl Leaves {
         Ok(leaves)
     }
 
-    /// Returns leaves without rows, with capacity for the groups.
+    /// Returns empty leaves with capacity for `groups`.
     fn without_rows(ctx: &Context, groups: &Groups) -> Result<Leaves, QueryError> {
         let series_count = groups.order.len();
         let leaf_max = series_count.min(groups.len() * leaf_count(groups));
@@ -129,14 +129,14 @@ impl Leaves {
         leaf + 1 == self.len() || self.groups[leaf + 1] != self.groups[leaf]
     }
 
-    /// Returns the leaves that contain some of the rows.
+    /// Returns the leaves that contain at least one of `rows`.
     pub(super) fn touching(&self, rows: &Range<usize>) -> Range<usize> {
         let first = self.starts.partition_point(|start| *start as usize <= rows.start) - 1;
         let end = self.starts.partition_point(|start| (*start as usize) < rows.end);
         first..end
     }
 
-    /// Returns the groups whose leaves are all in the given range.
+    /// Returns the groups all of whose leaves are in `leaves`.
     pub(super) fn whole_groups(&self, leaves: Range<usize>) -> Range<usize> {
         let (first, last) = (leaves.start, leaves.end - 1);
         let start = self.group(first) + usize::from(!self.is_first(first));

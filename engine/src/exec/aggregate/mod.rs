@@ -4,9 +4,8 @@
 //! Mergeable aggregations (sum, avg, min, max, count, group, stddev, stdvar) accumulate rows into
 //! partials and hold only the output and the current tiles ([`rows`]). Aggregations that need all
 //! values of a group at once (quantile, topk, bottomk, limitk, limit_ratio, count_values) read
-//! columns, some steps of all series at a time ([`columns`]). If there may be native histograms,
-//! aggregations that support them are separate ([`mixed`]); the others get only floats
-//! ([`floats`]).
+//! columns ([`columns`]). If there may be native histograms, [`mixed`] evaluates the aggregations
+//! that support them; all other aggregations get only floats ([`floats`]).
 
 mod block;
 mod columns;
@@ -42,7 +41,7 @@ use partial::Fold;
 const INT_MAX: f64 = 9_223_372_036_854_774_784.0;
 const INT_MIN: f64 = -9_223_372_036_854_775_808.0;
 
-/// Evaluates an aggregation at all steps. `span` is its position.
+/// Evaluates an aggregation at all steps. `span` is its position in the query.
 ///
 /// Errors: invalid parameters, errors of the operand, and the limits of the query.
 /// Source: `rangeEvalAgg` of Prometheus.
@@ -102,7 +101,7 @@ pub fn aggregate(
     }
 }
 
-/// Method of an aggregation.
+/// Evaluation method of an aggregation.
 enum How {
     Fold(Fold),
     Pick(Pick),
@@ -118,7 +117,8 @@ struct Mixed<'a> {
 }
 
 impl Mixed<'_> {
-    /// Evaluates it. Annotations refer to the aggregation (`whole`) or to its operand.
+    /// Evaluates the aggregation. Annotations refer to the aggregation (`whole`) or to its
+    /// `operand`.
     fn aggregate(&self, how: &How, whole: Cause, operand: Cause) -> Result<Matrix, QueryError> {
         let Mixed { ctx, steps, input, groups, .. } = *self;
         let k_of = |k: &f64| columns::at_most(*k, groups);
@@ -166,8 +166,8 @@ impl Mixed<'_> {
     }
 }
 
-/// Returns the values to take from each column, with the parameter checked; `None` if the parameter
-/// selects nothing.
+/// Checks the parameter and returns the values to take from each column. `None` means that the
+/// result is empty.
 fn pick(
     ctx: &Context,
     steps: Steps,

@@ -19,13 +19,13 @@ use crate::tile::set_present;
 /// Bytes of an output row without its cells: its entry in a table that may be half full.
 const ROW_BYTES: usize = 2 * (size_of::<(u64, OutputRow)>() + size_of::<(u64, u32)>());
 
-/// Output rows of one group, by key: the input row, or the bits of the value.
+/// Output rows of one group, by key: the index of the input row, or the bits of the counted value.
 pub(super) struct Output {
     slots: Slots,
     rows: Vec<(u64, OutputRow)>,
-    /// True if the rows are in the order of creation: best first, at one step.
+    /// True if the rows stay in the order of creation (`topk` at a single step: best first).
     is_ranked: bool,
-    /// Bounds of previous results, if known.
+    /// Bounds around the previous results, if known.
     pub(super) bounds: Option<Bounds>,
     reservation: Reservation,
 }
@@ -151,7 +151,7 @@ pub(super) fn assemble(
     Ok(matrix)
 }
 
-/// Returns the labels of a counted value, with its text in the label, if one is given.
+/// Returns the labels of a counted value: those of the group and, if given, `label` with `text`.
 ///
 /// Source: `aggregationCountValues` of Prometheus.
 pub(super) fn counted(group: &SeriesMeta, label: Option<&str>, text: &str) -> SeriesMeta {

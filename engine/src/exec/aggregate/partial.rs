@@ -1,9 +1,9 @@
-//! Mergeable state of a group at some steps.
+//! Mergeable state of a group at consecutive steps.
 
 use crate::exec::numeric::compensated::{self, Sum};
 use crate::tile::is_present;
 
-/// Scale of a mean's sum that would overflow; a power of two, so that it is exact.
+/// Factor for the sum of a mean that would overflow; a power of two, so scaling is exact.
 const SCALE: f64 = 1.0 / (1u128 << 64) as f64;
 
 /// A mergeable aggregation.
@@ -26,20 +26,20 @@ impl Fold {
     }
 }
 
-/// State of one group at some steps.
+/// State of one group at consecutive steps.
 ///
 /// Shape: one cell per step in each array.
-/// Invariant: a cell without values is neutral when merged: a sum of −0, a minimum or maximum of
-/// NaN, a count of 0.
+/// Invariant: a cell without values does not change another in a merge: its sum is −0, its minimum
+/// or maximum is NaN, its count is 0.
 #[derive(Debug, Clone)]
 pub(super) struct Partial {
     fold: Fold,
-    /// Sum, extreme, or sum of squared distances from the mean.
+    /// Sum, minimum, maximum, or sum of squared distances from the mean.
     value: Vec<f64>,
-    /// Compensation of the sum, or the mean.
+    /// Compensation of the sum, or (for stddev and stdvar) the mean.
     second: Vec<f64>,
     count: Vec<f64>,
-    /// Scale of a mean's sum; empty while all are 1.
+    /// For `avg`, the factor by which the sum is scaled; empty while all factors are 1.
     scale: Vec<f64>,
     presence: Vec<u64>,
 }
@@ -111,7 +111,7 @@ impl Partial {
         }
     }
 
-    /// Applies a change to the cells of all present values.
+    /// Calls `change` with the cell and the value of each present value.
     #[inline(always)]
     fn each(
         &mut self,
@@ -138,8 +138,8 @@ impl Partial {
         }
     }
 
-    /// Adds to the sums of means. If a sum would overflow, Prometheus changes to a running mean.
-    /// Here the sum is scaled down, which is as exact and still mergeable.
+    /// Adds a row to the sums of `avg`. If a sum would overflow, Prometheus changes to a running
+    /// mean. Here the sum is scaled down, which is as exact and still mergeable.
     fn update_avg(&mut self, values: &[f64], presence: &[u64], is_dense: bool) {
         let is_safe = self.scale.is_empty()
             && is_dense
@@ -162,7 +162,7 @@ impl Partial {
         }
     }
 
-    /// Sets a mean's cell to the sum of its content and of another scaled sum.
+    /// Sets a cell of `avg` to `cell` plus `other`, which is scaled by `other_scale`.
     fn set_sum(&mut self, at: usize, cell: Sum, other: Sum, other_scale: f64) {
         let scale = self.scale.get(at).copied().unwrap_or(1.0);
         let scaled =
@@ -218,7 +218,7 @@ impl Partial {
         }
     }
 
-    /// Returns whether sums of means can be added without scaling.
+    /// Returns whether the sums of `avg` can be added without scaling.
     fn is_summed_safely(&self, other: &Partial) -> bool {
         let is_small = |(a, b): (&f64, &f64)| (a + b).abs() <= f64::MAX;
         self.scale.is_empty()
@@ -226,7 +226,7 @@ impl Partial {
             && self.value.iter().zip(&other.value).all(is_small)
     }
 
-    /// Adds one cell that has values.
+    /// Merges the cell `at` of `other`, which has values.
     fn merge_at(&mut self, at: usize, other: &Partial) {
         let (value, second, count) = (other.value[at], other.second[at], other.count[at]);
         let cell = Sum { sum: self.value[at], compensation: self.second[at] };
@@ -252,7 +252,7 @@ impl Partial {
         self.count[at] += count;
     }
 
-    /// Writes the result of each step that has one.
+    /// Writes the result of each step; results of steps without values are meaningless.
     pub(super) fn finish(&self, out: &mut [f64]) {
         for (at, out) in out.iter_mut().enumerate().take(self.value.len()) {
             let (value, second, count) = (self.value[at], self.second[at], self.count[at]);
@@ -276,7 +276,7 @@ impl Partial {
         &self.presence
     }
 
-    /// Copies a partial of some steps to a position in this one that is still empty.
+    /// Copies `part` to the steps from `from_step` on, which have no values yet.
     pub(super) fn place(&mut self, from_step: usize, part: &Partial) {
         let range = from_step..from_step + part.value.len();
         self.value[range.clone()].copy_from_slice(&part.value);
@@ -421,7 +421,7 @@ mod tests {
                 let mut merged = fold_rows(fold, upper, width);
                 merged.merge(&fold_rows(fold, lower, width));
                 check(fold, &rows, &merged, width, true);
-                // The same at a position among more steps.
+                // The same rows, placed in a partial with more steps.
                 let mut wide = Partial::new(fold, before + width + 1);
                 wide.place(before, &merged);
                 let mut found = vec![f64::NAN; before + width + 1];

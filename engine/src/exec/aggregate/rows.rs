@@ -25,7 +25,7 @@ use crate::tile::{Tile, TileShape, copy_bits, stripe_rows};
 
 type Reader<'a> = Box<dyn TileReader + 'a>;
 
-/// Evaluates a mergeable aggregation with tiles of a shape.
+/// Evaluates a mergeable aggregation in tiles of `shape`.
 pub(super) fn reduce(
     ctx: &Context,
     steps: Steps,
@@ -52,14 +52,15 @@ pub(super) fn reduce(
     Ok(output)
 }
 
-/// Some leaves, and the groups that they complete.
+/// Consecutive leaves that one thread reads, and the groups that lie entirely in them.
 struct Stripe {
     leaves: Range<usize>,
     /// Groups whose rows are all in this stripe.
     whole: Range<usize>,
 }
 
-/// Divides the leaves into stripes. Small groups are not divided, so that few are in two stripes.
+/// Divides the leaves into stripes without cutting small groups, so that few groups are in two
+/// stripes.
 fn stripes(groups: &Groups, leaves: &Leaves) -> Vec<Stripe> {
     let rows_min = stripe_rows(leaves.order.len());
     let mut stripes = Vec::new();
@@ -175,7 +176,7 @@ impl Task<'_> {
         .collect()
     }
 
-    /// Accumulates the rows of a leaf that are in the tile; returns whether they are its last ones.
+    /// Accumulates the rows of a leaf that are in the tile; returns whether the leaf is complete.
     fn fold_leaf(
         &self,
         leaf: usize,
@@ -194,7 +195,7 @@ impl Task<'_> {
         all.end <= here.end
     }
 
-    /// Merges a leaf into its group; returns whether it is the last of the group.
+    /// Merges a leaf into its group; returns whether the group is complete.
     fn merge_leaf(&self, leaf: usize, folding: &mut Folding) -> bool {
         if self.leaves.is_first(leaf) {
             std::mem::swap(&mut folding.leaf, &mut folding.group);

@@ -1,9 +1,9 @@
 //! Selection of the values between two bounds, in eight columns at a time.
 //!
-//! A quantile, or the best of a group, is close to its value some steps before. So bounds are set
-//! around it, and one pass over the rows counts the values below and collects those between, which
-//! alone are sorted. If a result is not between the bounds, the whole column is read, so that no
-//! result depends on the bounds.
+//! A quantile, or the k-th best value of a group, changes little from step to step. So bounds are
+//! set around the previous result. One pass over the rows counts the values below the bounds and
+//! collects the values between them, and only these are sorted. If a result is not between the
+//! bounds, the whole column is read, so that no result depends on the bounds.
 
 use std::ops::Range;
 
@@ -14,20 +14,20 @@ use crate::exec::aggregate::block::{Block, COLUMNS, ROWS_AT_ONCE};
 use crate::exec::aggregate::topk::Cell;
 use crate::exec::numeric::quantile::{ascending, neighbours, place};
 
-/// Result of a pass over some rows for each of eight columns.
+/// Result of a pass over the rows of a group, for each of eight columns.
 #[derive(Debug, Default)]
 pub(super) struct Sieve {
     /// Number of values.
     pub(super) counts: [usize; COLUMNS],
-    /// Number of values below the bounds, or NaN.
+    /// Number of values that are below the bounds or NaN.
     pub(super) below: [usize; COLUMNS],
     /// Values between the bounds, in the order of rows.
     pub(super) between: [Vec<Cell>; COLUMNS],
-    /// Number of values between the bounds before the best were selected.
+    /// Number of values between the bounds, before [`Sieve::best`] reduces them.
     passed: [usize; COLUMNS],
 }
 
-/// Inclusive bounds within which a quantile, or the best of a group, is searched.
+/// Inclusive bounds within which a quantile or the k best values are searched.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Bounds {
     pub(super) lower: f64,
@@ -35,7 +35,8 @@ pub(super) struct Bounds {
 }
 
 impl Sieve {
-    /// Processes the steps from `first` of the block on, which is a multiple of eight.
+    /// Processes up to eight steps from step `first` of the block on; `first` is a multiple of
+    /// eight.
     ///
     /// Errors: errors of the checkpoint.
     pub(super) fn sift(
@@ -95,8 +96,8 @@ impl Sieve {
         Some(place.between(low, high))
     }
 
-    /// Returns bounds for the next columns, given a result between the current ones: the same or
-    /// narrower ones; `None` if it was too close to a bound.
+    /// Returns bounds for the next columns, after the result of `column` was between the current
+    /// bounds: these or narrower ones. Returns `None` if the result was too close to a bound.
     pub(super) fn centred(
         &self,
         column: usize,
@@ -121,8 +122,8 @@ impl Sieve {
         Some(Bounds { lower: least.max(lower), upper: greatest.min(upper) })
     }
 
-    /// Reduces the values between the bounds in a column to the k best. Returns false if some of
-    /// them are missing, or if the choice among equal ones is not determined.
+    /// Reduces the values between the bounds in a column to the `k` best. Returns false if one of
+    /// the `k` best is outside the bounds, or if equal values compete for the last slot.
     pub(super) fn best(&mut self, column: usize, k: usize, is_top: bool) -> bool {
         let count = self.counts[column];
         let cells = &mut self.between[column];
@@ -142,19 +143,19 @@ impl Sieve {
 }
 
 impl Sieve {
-    /// Returns whether far more than the k best of a column are between the bounds.
+    /// Returns whether far more than `k` values of a column are between the bounds.
     pub(super) fn is_loose(&self, column: usize, k: usize) -> bool {
         self.passed[column] > 4 * k + 32
     }
 }
 
-/// Returns the distance of bounds from a quantile, in values: more than it moves in a few steps,
-/// even for random values.
+/// Returns the distance from a quantile to its bounds, as a number of values. Even for random
+/// values, the quantile moves less in a few steps.
 fn margin(count: usize) -> usize {
     4 + count / 16
 }
 
-/// Returns bounds around the φ-quantile of some values, which are reordered.
+/// Returns bounds around the φ-quantile of `values`; reorders `values`.
 pub(super) fn around_quantile(phi: f64, values: &mut [f64]) -> Bounds {
     match place(phi, values.len()) {
         Ok(place) => around(values, place.lower, margin(values.len())),
@@ -163,8 +164,8 @@ pub(super) fn around_quantile(phi: f64, values: &mut [f64]) -> Bounds {
     }
 }
 
-/// Returns bounds at a distance around the value at an index in ascending order; none past the
-/// ends.
+/// Returns the values `margin` before and after index `at` in ascending order; past the ends, there
+/// is no bound.
 fn around(values: &mut [f64], at: usize, margin: usize) -> Bounds {
     let (mut lower, mut upper) = (f64::NEG_INFINITY, f64::INFINITY);
     if at + 1 + margin < values.len() {
@@ -173,11 +174,11 @@ fn around(values: &mut [f64], at: usize, margin: usize) -> Bounds {
     if let Some(least) = at.checked_sub(margin) {
         lower = *values.select_nth_unstable_by(least, ascending).1;
     }
-    // Below all numbers, if there are NaN.
+    // NaN sorts below all numbers, so it means that there is no lower bound.
     Bounds { lower: if lower.is_nan() { f64::NEG_INFINITY } else { lower }, upper }
 }
 
-/// Returns bounds of somewhat more than the k best values; values are reordered.
+/// Returns bounds that contain somewhat more than the `k` best values; reorders `values`.
 pub(super) fn around_best(k: usize, is_top: bool, values: &mut Vec<f64>) -> Bounds {
     values.retain(|value| !value.is_nan());
     let wanted = 2 * k + 8;
@@ -192,7 +193,7 @@ pub(super) fn around_best(k: usize, is_top: bool, values: &mut Vec<f64>) -> Boun
     Bounds { lower, upper }
 }
 
-/// Returns one bit for each of eight values that passes.
+/// Returns one bit per value: whether it passes.
 #[inline(always)]
 fn bits(values: &[f64; COLUMNS], passes: impl Fn(f64) -> bool) -> u8 {
     let mut bits = 0;
@@ -202,10 +203,10 @@ fn bits(values: &[f64; COLUMNS], passes: impl Fn(f64) -> bool) -> u8 {
     bits
 }
 
-/// Counters of eight bits.
+/// Counts how many times each of eight bits was set.
 #[derive(Default)]
 struct Tally {
-    /// One byte per bit; carried over before any can overflow.
+    /// One count per byte; moved to the totals before any can overflow.
     bytes: u64,
     added: u8,
     sums: [usize; COLUMNS],

@@ -12,9 +12,9 @@ pub(super) struct Cell {
     pub(super) row: u32,
 }
 
-/// Binary heap whose top entry is replaced by the next better one.
+/// Binary heap of the k best entries; a better entry replaces its top, the worst of them.
 ///
-/// The replaced one of several equal entries depends on the shape of the heap, so it works like
+/// Among equal entries, the shape of the heap decides which one is replaced. So the heap works like
 /// Go's `container/heap`, with the order of `vectorByValueHeap` of Prometheus.
 #[derive(Debug)]
 pub(super) struct Heap {
@@ -27,7 +27,7 @@ impl Heap {
         Heap { entries: Vec::new(), is_top }
     }
 
-    /// Offers an entry; at most `k` are kept, `k >= 1`.
+    /// Inserts an entry if the heap has fewer than `k` entries or a worse one; `k >= 1`.
     ///
     /// Inlined, because most entries of a long column are not better than the worst one kept.
     #[inline]

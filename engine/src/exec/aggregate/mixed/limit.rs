@@ -11,8 +11,7 @@ use crate::exec::matrix::Matrix;
 use crate::exec::operator::{Context, VectorOperator};
 use crate::steps::Steps;
 
-/// Selects the first series of each group with a value at a step, at most as many as the step's
-/// parameter.
+/// Selects, at each step, the first `k[step]` series of each group that have a value.
 ///
 /// Source: `aggregationK` in `promql/engine.go` of Prometheus.
 pub(in crate::exec::aggregate) fn limitk(
@@ -48,7 +47,7 @@ pub(in crate::exec::aggregate) fn limitk(
     finish(ctx, input, groups, rows)
 }
 
-/// Selects the series that the ratio of a step keeps.
+/// Selects, at each step, the series that `ratio[step]` keeps.
 ///
 /// Source: `aggregationK` in `promql/engine.go` of Prometheus.
 pub(in crate::exec::aggregate) fn limit_ratio(

@@ -3,8 +3,8 @@
 //! Prometheus adds the series of a group in sequence, and its annotations depend on their order, so
 //! stripes of rows are processed in order. A [`wave`] consists of consecutive stripes, one per
 //! thread: their tiles are read in parallel, then processed in parallel by step, because steps are
-//! independent. Memory is held for the tiles of one wave, the output, and the state at all steps of
-//! the one group that continues in the next wave.
+//! independent. Memory holds the tiles of one wave, the output, and the state of the one group that
+//! continues in the next wave, at all steps.
 //!
 //! ```text
 //! rows by group   A A A A│A B B C│C C C C│C D …     wave 1: A B, begins C    wave 2: continues C

@@ -30,7 +30,7 @@ pub(super) struct Notes {
 }
 
 impl Notes {
-    /// Adds the conditions of another set.
+    /// Adds the conditions of `other`.
     pub(super) fn merge(&mut self, other: Notes) {
         self.is_mixed |= other.is_mixed;
         self.has_collision |= other.has_collision;
@@ -58,7 +58,7 @@ enum Kind {
     Empty,
     Floats,
     Histograms,
-    /// Floats, then histograms, which are ignored: there is no result.
+    /// Floats, then histograms: there is no result, and later values are ignored.
     FloatsFirst,
     /// Histograms, then floats: there is no result, but histograms are still added for their
     /// annotations.

@@ -71,7 +71,7 @@ fn put(output: &mut Matrix, group: usize, step: usize, answer: Answer) -> Result
     }
 }
 
-/// Result of processing some steps of a wave: results of the groups that end in it.
+/// Results of the groups that end in a wave, at the steps that one call processed.
 struct Done {
     /// Group, step and result.
     answers: Vec<(usize, usize, Answer)>,
@@ -96,9 +96,9 @@ struct Adder<'a> {
 }
 
 impl Adder<'_> {
-    /// Processes the rows of a wave at as many of its steps as there are partials in `open`, from
-    /// `first_step` on. `open` contains the states of the group that began in an earlier wave, and
-    /// on return of the group that continues in the next.
+    /// Processes the rows of a wave at the steps from `first_step` on, one step per partial in
+    /// `open`. On entry, `open` holds the states of the group that began in an earlier wave; on
+    /// return, the states of the group that continues in the next wave.
     fn fold(
         &self,
         thread: &QueryThread,

@@ -44,13 +44,13 @@ impl Wave<'_> {
     }
 }
 
-/// Some rows with their reader and their current tile.
+/// Rows of one reader, with its current tile.
 struct Stripe<'a> {
     reader: Box<dyn TileReader + 'a>,
     tile: Tile,
-    /// For the tile without histograms.
+    /// Charge for the tile without its histograms.
     _reservation: Reservation,
-    /// For the histograms in the tile.
+    /// Charge for the histograms in the tile.
     histograms: Option<Reservation>,
 }
 
@@ -63,7 +63,8 @@ impl Stripe<'_> {
     }
 }
 
-/// Visits all tiles of an operator, wave by wave, and those of a wave in the order of their steps.
+/// Calls `visit` for all rows of an operator, wave by wave; within the same rows, in the order of
+/// steps.
 ///
 /// Shape: rows are the listed series, in their order.
 /// Errors: errors of the operator's readers and of `visit`, and the limits of the query.
