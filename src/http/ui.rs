@@ -197,21 +197,23 @@ mod tests {
         use std::fmt::Write as _;
 
         let mut text = "\
-// The words of PromQL: how they are called, and what they do in a few words.
+// The words of PromQL: parameters and summary of each.
 //
 // Generated from engine/src/catalog: UPDATE_WORDS=1 cargo test --lib words_of_the_page
 
-/** Aggregations: what stands between the parentheses, and what comes of it. */
+/** Aggregations: parameters and result. */
 export const AGGREGATIONS = {\n"
             .to_owned();
         for Word { name, parameters, summary } in AGGREGATIONS {
             writeln!(text, "  {name}: [\"{parameters}\", \"{summary}\"],").unwrap();
         }
-        text.push_str("};\n\n/** Functions, in the same way. */\nexport const FUNCTIONS = {\n");
+        text.push_str(
+            "};\n\n/** Functions: parameters and result. */\nexport const FUNCTIONS = {\n",
+        );
         for Function { name, parameters, summary, .. } in engine::catalog::all() {
             writeln!(text, "  {name}: [\"{parameters}\", \"{summary}\"],").unwrap();
         }
-        text.push_str("};\n\n/** Words that join and modify. */\nexport const KEYWORDS = {\n");
+        text.push_str("};\n\n/** Keywords and modifiers: summary. */\nexport const KEYWORDS = {\n");
         for Word { name, summary, .. } in KEYWORDS {
             writeln!(text, "  {name}: \"{summary}\",").unwrap();
         }

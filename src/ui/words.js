@@ -1,8 +1,8 @@
-// The words of PromQL: how they are called, and what they do in a few words.
+// The words of PromQL: parameters and summary of each.
 //
 // Generated from engine/src/catalog: UPDATE_WORDS=1 cargo test --lib words_of_the_page
 
-/** Aggregations: what stands between the parentheses, and what comes of it. */
+/** Aggregations: parameters and result. */
 export const AGGREGATIONS = {
   avg: ["v", "average over series"],
   bottomk: ["k, v", "the k smallest series"],
@@ -20,7 +20,7 @@ export const AGGREGATIONS = {
   topk: ["k, v", "the k largest series"],
 };
 
-/** Functions, in the same way. */
+/** Functions: parameters and result. */
 export const FUNCTIONS = {
   abs: ["v", "absolute value"],
   absent: ["v", "1 where there is no series"],
@@ -114,7 +114,7 @@ export const FUNCTIONS = {
   year: ["v = time()", "year, in UTC"],
 };
 
-/** Words that join and modify. */
+/** Keywords and modifiers: summary. */
 export const KEYWORDS = {
   and: "series of the left that match the right",
   anchored: "range with the sample before its start",
