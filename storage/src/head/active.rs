@@ -1,9 +1,7 @@
-//! Which series are active, of all metrics and of each, and what is refused where there are too
-//! many.
+//! Counts of active series, in total and by metric, and of samples refused by their limits.
 //!
-//! A series is active while it has an open window, or is about to get one: from the decision on
-//! its first sample until all of it is sealed. Where a record fails, those that it would have
-//! made active stay counted, and the store takes no more writes anyway.
+//! A series is active from the decision on its first sample until all its samples are sealed. If
+//! a commit fails, its new series stay counted; the store takes no more writes anyway.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -16,23 +14,23 @@ use crate::keys::metric_hash;
 use crate::options::StoreOptions;
 use crate::outcome::{Overflow, RefusedSeries};
 
-/// How many offenders are told apart; of the others only the samples are counted.
+/// Maximum number of pairs of metric and limit that are counted separately.
 const OFFENDERS_MAX: usize = 32;
-/// The least time between two warnings, and how long the largest metric is remembered.
+/// Minimum interval of warnings, and lifetime of the cached largest metric.
 const WARN_INTERVAL: Duration = Duration::from_secs(10);
-/// The part of the head's budget from which on it takes no new series, and from which on it is
-/// sealed early.
+/// Eighths of the head's memory limit from which new series are refused, and from which the head
+/// is sealed early.
 const NEW_SERIES_EIGHTHS: usize = 7;
 const SEAL_EIGHTHS: usize = 6;
 
-/// Limits of the head; `usize::MAX` sets none.
+/// Limits of the head; `usize::MAX` means no limit.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct HeadLimits {
-    /// Active series of all metrics.
+    /// Maximum active series of all metrics.
     pub(crate) series_max: usize,
-    /// Active series of each metric.
+    /// Maximum active series of each metric.
     pub(crate) series_per_metric_max: usize,
-    /// Bytes of memory.
+    /// Maximum bytes of memory.
     pub(crate) bytes_max: usize,
 }
 
@@ -47,25 +45,25 @@ impl HeadLimits {
         }
     }
 
-    /// Bytes from which on new series are refused, so that those that are known go on.
+    /// Returns the bytes from which new series are refused, to leave room for known series.
     pub(crate) fn new_series_bytes_max(&self) -> usize {
         self.bytes_max / 8 * NEW_SERIES_EIGHTHS
     }
 
-    /// Bytes from which on the head is sealed early.
+    /// Returns the bytes from which the head is sealed early.
     pub(crate) fn seal_bytes_min(&self) -> usize {
         self.bytes_max / 8 * SEAL_EIGHTHS
     }
 }
 
-/// The active series, counted.
+/// Counts of active series.
 #[derive(Default)]
 pub(crate) struct Active(Mutex<ActiveState>);
 
 #[derive(Default)]
 struct ActiveState {
     count: usize,
-    /// By the hash of the metric's name; two names that share one are counted as one.
+    /// Metrics by the hash of their name; names with the same hash are counted together.
     metrics: HashMap<u64, OfMetric, RandomState>,
     refused: Vec<RefusedSeries>,
     /// Samples that were refused since the last warning.
@@ -76,7 +74,7 @@ struct ActiveState {
 
 struct OfMetric {
     count: usize,
-    /// One of its series, for the name.
+    /// Labels of one of its series, for the name.
     example: Labels,
 }
 
@@ -116,7 +114,7 @@ impl Active {
         state.metrics.entry(hash).or_insert_with(new).count += 1;
     }
 
-    /// Counts a series that is active no more.
+    /// Counts a series that becomes inactive.
     pub(crate) fn leave(&self, labels: &Labels) {
         let mut state = self.lock();
         state.count = state.count.saturating_sub(1);
@@ -132,8 +130,8 @@ impl Active {
         }
     }
 
-    /// Counts samples of a series that was refused, warns of it now and then, and says what was
-    /// found.
+    /// Counts samples of a refused series, and logs a warning at intervals. Returns the exceeded
+    /// limit.
     pub(crate) fn refuse(
         &self,
         labels: &Labels,
@@ -186,7 +184,7 @@ impl ActiveState {
         self.refused[at].samples += samples;
     }
 
-    /// The metric that has the most active series, and how many: as it was some seconds ago.
+    /// Returns the metric with the most active series and their number, cached for some seconds.
     fn largest(&mut self) -> (String, usize) {
         if let Some((found_at, metric, count)) = &self.largest
             && found_at.elapsed() < WARN_INTERVAL

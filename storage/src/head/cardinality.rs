@@ -1,4 +1,4 @@
-//! Series of the head by metric, label and value: those with the most series.
+//! Cardinality of the head: the metrics, labels and values with the most series.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -11,33 +11,33 @@ use crate::index::LabelIndex;
 /// Counts by name.
 pub type Counted = Vec<(String, u64)>;
 
-/// Figures of what is in memory; of each list the largest come first.
+/// Cardinality of the head; each list is in descending order.
 ///
 /// Source: `PostingsStats` of Prometheus, as `/api/v1/status/tsdb` shows them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Cardinality {
-    /// Series.
+    /// Number of series.
     pub series: u64,
-    /// Pairs of a label and a value.
+    /// Number of pairs of a label and a value.
     pub label_pairs: u64,
-    /// Windows of series that are open.
+    /// Number of open windows of series.
     pub chunks: u64,
     /// The earliest and the latest time of a sample, ms since the epoch; `None` without any.
     pub times_ms: Option<TimeRange>,
-    /// Metrics by their series.
+    /// Number of series by metric.
     pub series_by_metric: Counted,
-    /// Labels by their values.
+    /// Number of values by label.
     pub values_by_label: Counted,
-    /// Labels by the bytes that name and value take in all series.
+    /// Bytes of the name and values in all series by label.
     pub bytes_by_label: Counted,
-    /// Label pairs, written `name=value`, by their series.
+    /// Number of series by label pair, written `name=value`.
     pub series_by_pair: Counted,
 }
 
 impl Head {
     /// Counts the series, with at most `limit` entries in each list.
     ///
-    /// Errors: those of the watch.
+    /// Errors: the query exceeds its budget.
     pub(crate) fn cardinality(
         &self,
         limit: usize,
@@ -70,7 +70,7 @@ fn by_label(
             watch.work(value.len())?;
             let series = ids.len();
             value_count += 1;
-            // As labels are held there: both texts, and a byte for the length of each.
+            // The packed form: both texts, and a byte for the length of each.
             label_bytes += series * (name.len() + value.len() + 2) as u64;
             if name == METRIC_NAME {
                 metrics.offer(series, || value.to_owned());
@@ -88,10 +88,10 @@ fn by_label(
     Ok(found)
 }
 
-/// The largest counts of some, the earlier offered before the later where they are equal.
+/// The `limit` largest of the offered counts; equal counts are in the order of the offers.
 struct Largest {
     limit: usize,
-    /// The least of them on top.
+    /// Heap with the smallest count on top.
     kept: BinaryHeap<Reverse<(u64, Reverse<u64>, String)>>,
     offered: u64,
 }

@@ -1,5 +1,5 @@
-//! Dropping deleted samples from the head. Nothing is appended to an epoch that has ended, so a
-//! window of it is built anew from what is left.
+//! Dropping deleted samples from the head. No sample is appended to an ended epoch, so its windows
+//! are rebuilt from the remaining samples.
 
 use model::{Checkpoint, HistogramSample, Labels, Matcher, ResetHint, SourceError, TimeRange};
 
@@ -17,9 +17,9 @@ use crate::samples::part::{Floats, Parts, TailRoom};
 use crate::samples::scratch::Scratch;
 
 impl Head {
-    /// Drops what the head holds of a delete. The caller keeps commits out.
+    /// Drops the samples that a tombstone covers. The caller blocks commits.
     ///
-    /// Errors: something in memory cannot be read; it stays, the rest goes.
+    /// Errors: damaged samples in memory; they are kept, all others are dropped.
     pub(crate) fn delete(&self, tombstone: &Tombstone) -> Result<(), StoreError> {
         let mut scratch = Scratch::new();
         let mut result = Ok(());
@@ -32,8 +32,8 @@ impl Head {
         result
     }
 
-    /// The series that pass all matchers of one of the selectors. It takes a while where there are
-    /// many values and regular expressions.
+    /// Returns the slots of the series that pass all matchers of one of the selectors. Slow for
+    /// regular expressions on many values.
     pub(crate) fn covered(&self, selectors: &[Vec<Matcher>]) -> Result<RoaringBitmap, StoreError> {
         let mut all = RoaringBitmap::new();
         for matchers in selectors {
@@ -44,7 +44,7 @@ impl Head {
         Ok(all)
     }
 
-    /// Drops what a series holds of a range of time, of epochs up to one.
+    /// Drops the samples of a series in a time range, of epochs up to `epoch`.
     pub(crate) fn drop_of(
         &self,
         series: &mut HeadSeries,
@@ -54,7 +54,7 @@ impl Head {
     ) -> Result<(), StoreError> {
         let before = series.bytes();
         let dropped = series.delete(range, epoch, scratch);
-        // What is left is no growth, but what has not been dropped.
+        // The remaining samples were appended again, but are not new.
         scratch.grown_bytes = 0;
         self.note_shrunk(before.saturating_sub(series.bytes()));
         self.deactivate_if_empty(series);
@@ -66,7 +66,7 @@ impl Head {
 }
 
 impl HeadSeries {
-    /// Drops the samples in a range of time, of epochs up to one.
+    /// Drops the samples in a time range, of epochs up to `epoch`.
     fn delete(
         &mut self,
         TimeRange { start_ms, end_ms }: TimeRange,
@@ -98,7 +98,7 @@ impl HeadSeries {
         result
     }
 
-    /// Notes the newest sample of those that are open, if there is one: no other is known.
+    /// Sets the newest sample to the newest open one, or to none.
     fn find_newest(&mut self) -> Result<(), SourceError> {
         (self.newest_ms, self.newest_bits, self.newest_histogram) = (i64::MIN, 0, None);
         let Some(newest_ms) = self.windows.iter().map(|open| open.max_ms).max() else {
@@ -121,7 +121,7 @@ impl HeadSeries {
 }
 
 impl OpenWindow {
-    /// Returns the samples outside a range of time, if there are any.
+    /// Returns a window with the samples outside a time range, if there are any.
     fn without(
         &self,
         start_ms: i64,
@@ -146,7 +146,7 @@ impl OpenWindow {
         Ok(Some(left))
     }
 
-    /// Adds samples to a window without any, in the order of their times.
+    /// Adds samples to an empty window, in the order of their times.
     fn append_all(&mut self, floats: &Floats, histograms: Vec<HistogramSample>, s: &mut Scratch) {
         let mut histograms = histograms.into_iter().peekable();
         let mut before: Option<HistogramBefore> = None;

@@ -1,7 +1,7 @@
 //! Series that are open for appends, in memory and in shards.
 //!
-//! Samples are in the log before they are here. One task at a time changes the head, in the
-//! order of the log ([`crate::log`]); any number read it.
+//! Samples are durable in the log before they are added here. One task at a time changes the
+//! head, in the order of the log ([`crate::log`]); any number of tasks read it.
 
 mod active;
 pub(crate) mod cardinality;
@@ -34,10 +34,10 @@ use series::HeadSeries;
 /// Shards of the series and of the table of labels; a power of two.
 const SHARD_COUNT: usize = 64;
 
-/// To look at the series of a label value is so much more work than touching a byte.
+/// Work of visiting the series of a label value, in bytes touched.
 const LOOK_WORK: usize = 64;
 
-/// So small a part of all series is put in order by comparing them.
+/// Matching series are sorted by comparison if they are at most one in `ORDER_SHARE` series.
 const ORDER_SHARE: usize = 8;
 
 /// The open series.
@@ -50,17 +50,17 @@ pub(crate) struct Head {
     index: RwLock<LabelIndex>,
     vacant: Mutex<Vacant>,
     order: HeadOrder,
-    /// So few series are put in order by comparing them.
+    /// Maximum number of matching series that are always sorted by comparison.
     compared_series_max: usize,
-    /// The first and the last window of which something is open.
+    /// The first and the last window with open samples.
     open_windows: Mutex<Option<(i64, i64)>>,
-    /// Number of times that series were forgotten: slots found before may be those of others.
+    /// Number of removals of series; a slot found before a removal may have another series.
     generation: AtomicU64,
-    /// Returns the number of active series.
+    /// Counts of active series.
     active: Active,
-    /// About how many bytes all of it takes in memory, the index aside.
+    /// Approximate bytes in memory, without the index.
     series_bytes: AtomicUsize,
-    /// The same of the index.
+    /// Approximate bytes of the index in memory.
     index_bytes: AtomicUsize,
     limits: HeadLimits,
     /// Times that have changed, by version.
@@ -72,14 +72,14 @@ struct SlotEntry {
     slot: u32,
 }
 
-/// Slots that are free.
+/// Free slots.
 #[derive(Default)]
 struct Vacant {
     freed: Vec<u32>,
     next: u32,
 }
 
-/// The series that pass some matchers.
+/// Series that pass the matchers of a selection.
 pub(crate) struct Matching {
     generation: u64,
     slots: Vec<u32>,
@@ -87,7 +87,7 @@ pub(crate) struct Matching {
 }
 
 impl Matching {
-    /// Number of series.
+    /// Returns the number of series.
     pub(crate) fn len(&self) -> usize {
         self.slots.len()
     }
@@ -97,7 +97,7 @@ impl Matching {
 pub(crate) struct Shard<'a>(MutexGuard<'a, Vec<Option<Box<HeadSeries>>>>);
 
 impl Shard<'_> {
-    /// The series of a slot of this shard.
+    /// Returns the series in a slot of this shard.
     #[inline]
     pub(crate) fn series(&mut self, slot: u32) -> Option<&mut HeadSeries> {
         self.0.get_mut(slot as usize / SHARD_COUNT)?.as_deref_mut()
@@ -105,14 +105,14 @@ impl Shard<'_> {
 }
 
 impl KnownLabels for Head {
-    /// Returns the labels of a series that is in the head, shared with it.
+    /// Returns the labels of a series in the head, shared with it.
     fn labels_of(&self, labels: &[u8]) -> Option<Labels> {
         self.find_entry(labels, |entry| entry.labels.clone())
     }
 }
 
 impl Head {
-    /// A head without series.
+    /// Creates a head without series.
     pub(crate) fn new(limits: HeadLimits, sizes: &Sizes) -> Head {
         Head {
             shards: (0..SHARD_COUNT).map(|_| Mutex::default()).collect(),
@@ -132,7 +132,7 @@ impl Head {
         }
     }
 
-    /// The slot of a series by its packed labels.
+    /// Returns the slot of the series with the packed labels.
     #[inline]
     pub(crate) fn find(&self, labels: &[u8]) -> Option<u32> {
         self.find_entry(labels, |entry| entry.slot)
@@ -145,7 +145,7 @@ impl Head {
         table.find(hash, |entry| entry.labels.as_bytes() == labels).map(take)
     }
 
-    /// Gives a new series a slot. It is not selected before it is filed.
+    /// Adds a new series and returns its slot. Selections find it after [`Head::file`].
     pub(crate) fn create(&self, series: HeadSeries) -> u32 {
         let labels = series.labels.clone();
         self.note_grown(series.bytes());
@@ -172,7 +172,7 @@ impl Head {
         slot
     }
 
-    /// Lets new series be selected.
+    /// Adds new series to the index, so that selections find them.
     pub(crate) fn file(&self, series: impl IntoIterator<Item = (u32, Labels)>) {
         let series: Vec<(u32, Labels)> = series.into_iter().collect();
         self.order.note(&series);
@@ -183,10 +183,10 @@ impl Head {
         self.index_bytes.store(index.bytes(), Ordering::Relaxed);
     }
 
-    /// Forgets series that hold nothing and for which `is_idle` says so. Returns how many.
+    /// Removes empty series for which `is_idle` returns true. Returns their number.
     ///
-    /// The caller keeps commits out, so that no slot is given away before this has returned. It
-    /// is then known to the byte what the others take.
+    /// The caller blocks commits, so that no slot is reused before this has returned. It also
+    /// counts the bytes of the remaining series again.
     pub(crate) fn forget(&self, mut is_idle: impl FnMut(&HeadSeries) -> bool) -> usize {
         let (mut count, mut bytes) = (0, 0);
         for shard_index in 0..SHARD_COUNT {
@@ -208,8 +208,8 @@ impl Head {
             }
         }
         if count > 0 {
-            // Last, and before a slot is given away: whoever has found one of them has read an
-            // earlier generation, and will see that it has changed.
+            // Last, and before a slot is reused: a selection that has found a removed series has
+            // read an earlier generation, and detects the change.
             self.generation.fetch_add(1, Ordering::AcqRel);
         }
         self.series_bytes.store(bytes, Ordering::Relaxed);
@@ -217,8 +217,8 @@ impl Head {
         count
     }
 
-    /// Forgets series whose newest sample has been deleted, and that hold nothing: else the names and
-    /// values of their labels are listed until they are idle. The same holds for the caller.
+    /// Removes empty series whose newest sample has been deleted. Otherwise, their label names and
+    /// values would be listed until they are idle. The caller blocks commits.
     pub(crate) fn forget_deleted(&self) {
         self.forget(|series| series.newest_ms == i64::MIN);
     }
@@ -233,9 +233,9 @@ impl Head {
         self.vacant.lock().unwrap_or_else(PoisonError::into_inner).freed.push(slot);
     }
 
-    /// The series that pass the matchers. New ones wait for this, and not for the visits.
+    /// Returns the series that pass the matchers. Blocks the filing of new series; visits do not.
     ///
-    /// Errors: those of the watch.
+    /// Errors: the query exceeds its budget.
     pub(crate) fn matching(
         &self,
         matchers: &[Matcher],
@@ -246,7 +246,7 @@ impl Head {
         Ok(Matching { generation, slots: slots.into_iter().collect(), is_ordered: false })
     }
 
-    /// Puts matching series in the order of their labels, unless they are too few for that.
+    /// Sorts matching series by labels, unless there are few of them.
     pub(crate) fn ordered(&self, matching: Matching) -> Matching {
         let Matching { generation, mut slots, mut is_ordered } = matching;
         if slots.len() > self.compared_series_max && slots.len() * ORDER_SHARE > self.series_count()
@@ -262,22 +262,22 @@ impl Head {
         Matching { generation, slots, is_ordered }
     }
 
-    /// Set if the visited series came in the order of their labels.
+    /// Returns whether visits are in the order of the labels.
     pub(crate) fn is_ordered(&self, matching: &Matching) -> bool {
         matching.is_ordered && self.generation() == matching.generation
     }
 
-    /// Has brought nearer what a visit of some series looks at first, and their tails.
+    /// Prefetches the series at `places`, their labels, windows and tails.
     ///
-    /// Each of the passes asks for what the one before has brought, of all of them at once: a visit
-    /// would wait for one line of memory after the other.
+    /// Each pass follows the pointers that the previous pass has prefetched, for all series at
+    /// once. A visit alone would wait for one cache line after another.
     pub(crate) fn fetch(&self, matching: &Matching, places: Range<usize>) {
         self.each(matching, places.clone(), prefetch);
         self.each(matching, places.clone(), HeadSeries::fetch_windows);
         self.each(matching, places, HeadSeries::fetch_tails);
     }
 
-    /// The same of the columns of some series, behind [`Head::fetch`].
+    /// Prefetches the columns of the series at `places`, after [`Head::fetch`].
     pub(crate) fn fetch_columns(&self, matching: &Matching, places: Range<usize>) {
         self.each(matching, places, HeadSeries::fetch_columns);
     }
@@ -290,7 +290,7 @@ impl Head {
         }
     }
 
-    /// Calls with some of the series that pass the matchers, by their places among them.
+    /// Calls `visit` with the matching series at `places`.
     pub(crate) fn visit(
         &self,
         matching: &Matching,
@@ -309,10 +309,9 @@ impl Head {
         }
     }
 
-    /// The names of the labels of matching series in order, at most so many; those of series
-    /// that hold nothing any more included.
+    /// Returns at most `limit` label names of matching series, sorted. Empty series count, too.
     ///
-    /// Errors: those of the watch.
+    /// Errors: the query exceeds its budget.
     pub(crate) fn label_names(
         &self,
         matchers: &[Matcher],
@@ -343,9 +342,9 @@ impl Head {
         Ok(names)
     }
 
-    /// The values of a label among matching series, as [`Head::label_names`].
+    /// Returns the values of a label among matching series, as [`Head::label_names`].
     ///
-    /// Errors: those of the watch.
+    /// Errors: the query exceeds its budget.
     pub(crate) fn label_values(
         &self,
         name: &str,
@@ -389,7 +388,7 @@ impl Head {
         Ok(values)
     }
 
-    /// Notes that something of these windows, the first and the last, is open now.
+    /// Extends the range of open windows by a first and a last window.
     pub(crate) fn note_open(&self, windows: Option<(i64, i64)>) {
         let Some((first, last)) = windows else { return };
         let mut open = self.open_windows.lock().unwrap_or_else(PoisonError::into_inner);
@@ -397,18 +396,18 @@ impl Head {
         *open = Some((from.min(first), to.max(last)));
     }
 
-    /// Sets of which windows something is open. The caller keeps commits out.
+    /// Sets the range of open windows. The caller blocks commits.
     pub(crate) fn set_open(&self, windows: Option<(i64, i64)>) {
         *self.open_windows.lock().unwrap_or_else(PoisonError::into_inner) = windows;
     }
 
-    /// Returns whether a range of time overlaps no open window.
+    /// Returns whether a time range overlaps no open window.
     pub(crate) fn is_beside(&self, start_ms: i64, end_ms: i64) -> bool {
         let open = *self.open_windows.lock().unwrap_or_else(PoisonError::into_inner);
         open.is_none_or(|(first, last)| window_of(end_ms) < first || window_of(start_ms) > last)
     }
 
-    /// Calls with every series, a shard locked at a time.
+    /// Calls `visit` with every series, and locks one shard at a time.
     pub(crate) fn for_each(&self, mut visit: impl FnMut(u32, &mut HeadSeries)) {
         for shard_index in 0..SHARD_COUNT {
             let mut shard = self.shard(shard_index as u32);
@@ -420,12 +419,12 @@ impl Head {
         }
     }
 
-    /// Returns the number of slots, vacant ones included.
+    /// Returns the number of slots, including vacant ones.
     pub(crate) fn slot_count(&self) -> usize {
         self.vacant.lock().unwrap_or_else(PoisonError::into_inner).next as usize
     }
 
-    /// Lets no sample of log epochs that have ended, up to one, stay raw in some slots, and
+    /// Encodes raw samples of ended log epochs, up to `epoch_max`, in a range of slots, and
     /// condenses the windows that are due.
     pub(crate) fn condense(&self, slots: Range<usize>, due: &BTreeSet<i64>, epoch_max: u32) {
         let mut scratch = Scratch::new();
@@ -437,7 +436,7 @@ impl Head {
         }
     }
 
-    /// Changes when slots that were found before may mean other series.
+    /// Returns the generation, which changes when slots may have been reused.
     fn generation(&self) -> u64 {
         self.generation.load(Ordering::Acquire)
     }
@@ -449,12 +448,12 @@ impl Head {
         Shard(shard.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// About how many bytes it takes in memory.
+    /// Returns the approximate bytes in memory.
     pub(crate) fn bytes(&self) -> usize {
         self.series_bytes.load(Ordering::Relaxed) + self.index_bytes.load(Ordering::Relaxed)
     }
 
-    /// The part of it that the index takes.
+    /// Returns the bytes of the index.
     #[cfg(test)]
     pub(crate) fn index_bytes(&self) -> usize {
         self.index_bytes.load(Ordering::Relaxed)
@@ -470,7 +469,7 @@ impl Head {
         self.active.count()
     }
 
-    /// Returns the refused samples of series without room, by metric and limit.
+    /// Returns the refused samples of series beyond a limit, by metric and limit.
     pub(crate) fn refused_series(&self) -> Vec<RefusedSeries> {
         self.active.refused()
     }
@@ -480,12 +479,12 @@ impl Head {
         self.active.admit(labels, &self.limits, self.bytes())
     }
 
-    /// Counts samples of a series that was not admitted, and says what was found.
+    /// Counts samples of a series that was not admitted. Returns the exceeded limit.
     pub(crate) fn refuse(&self, labels: &Labels, reason: RejectReason, samples: u64) -> Overflow {
         self.active.refuse(labels, reason, &self.limits, self.bytes(), samples)
     }
 
-    /// Counts a series as active if it is not yet.
+    /// Counts a series as active, unless it already is.
     #[inline]
     pub(crate) fn activate(&self, series: &mut HeadSeries) {
         if !std::mem::replace(&mut series.is_active, true) {
@@ -493,7 +492,7 @@ impl Head {
         }
     }
 
-    /// Counts a series as active no more if nothing of it is open.
+    /// Counts a series as inactive if it has no open samples.
     pub(crate) fn deactivate_if_empty(&self, series: &mut HeadSeries) {
         if series.is_empty() && std::mem::take(&mut series.is_active) {
             self.active.leave(&series.labels);
@@ -508,7 +507,7 @@ impl Head {
     /// Notes that series have shrunk.
     pub(crate) fn note_shrunk(&self, bytes: usize) {
         let shrunk = |held: usize| Some(held.saturating_sub(bytes));
-        // It always gives a value.
+        // `shrunk` always returns a value.
         let _ = self.series_bytes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, shrunk);
     }
 
@@ -528,7 +527,7 @@ impl Head {
     }
 }
 
-/// Some slots in the order of all that are known; others follow.
+/// Returns `some` in the order of `known`, followed by the slots that `known` lacks.
 fn in_order(known: &[u32], some: &[u32]) -> Vec<u32> {
     let words = some.iter().max().map_or(0, |max| *max as usize / 64 + 1);
     let mut waiting = vec![0_u64; words];

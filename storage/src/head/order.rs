@@ -1,7 +1,7 @@
-//! The order of the head's series by labels, so that selections need not compare them.
+//! The order of the head's series by labels, so that selections need not sort them.
 //!
-//! It is made when a large selection first asks for it. From then on new series wait in a list
-//! until the next one asks, and are merged in.
+//! The first large selection builds it. From then on, new series wait in a list until the next
+//! large selection merges them into the order.
 
 use std::cmp::Ordering;
 use std::sync::{Arc, Mutex};
@@ -13,11 +13,11 @@ use crate::lock::lock;
 /// A series and its slot.
 type OrderedSeries = (Labels, u32);
 
-/// The order of the series, made when it is needed.
+/// Order of the series, built on demand.
 pub(super) struct HeadOrder {
     /// Series from which two threads sort them.
     halved_len_min: usize,
-    /// Series that are not in the order yet; nothing while there is no order.
+    /// Series that are not in the order yet; `None` while there is no order.
     waiting: Mutex<Option<Vec<OrderedSeries>>>,
     sorted: Mutex<Sorted>,
 }
@@ -25,14 +25,14 @@ pub(super) struct HeadOrder {
 #[derive(Default)]
 struct Sorted {
     entries: Vec<OrderedSeries>,
-    /// Their slots; that of a series that has been forgotten means nothing.
+    /// Slots of `entries`; a slot of a removed series has no meaning.
     slots: Arc<[u32]>,
     /// Generation of the slots when the order was built.
     generation: u64,
 }
 
 impl HeadOrder {
-    /// Returns an order that has not been made; two threads sort from `halved_len_min` series on.
+    /// Creates an order that is not built yet; two threads sort `halved_len_min` series or more.
     pub(super) fn new(halved_len_min: usize) -> HeadOrder {
         HeadOrder { halved_len_min, waiting: Mutex::default(), sorted: Mutex::default() }
     }
@@ -44,10 +44,9 @@ impl HeadOrder {
         }
     }
 
-    /// The slots in the order of labels, of all series that have been noted.
+    /// Returns the slots of all noted series, in the order of their labels.
     ///
-    /// `all` gives every series of the head; `generation` is how often series have been
-    /// forgotten.
+    /// `all` returns every series of the head; `generation` counts the removals of series.
     pub(super) fn slots(
         &self,
         generation: u64,
@@ -77,7 +76,7 @@ impl HeadOrder {
     }
 }
 
-/// Puts many entries in order, which takes a second for a million of them, on two threads.
+/// Sorts entries, many of them on two threads: one thread takes a second for a million.
 fn in_order(mut entries: Vec<OrderedSeries>, halved_len_min: usize) -> Vec<OrderedSeries> {
     if entries.len() < halved_len_min {
         entries.sort_unstable();
@@ -92,7 +91,7 @@ fn in_order(mut entries: Vec<OrderedSeries>, halved_len_min: usize) -> Vec<Order
     merged(entries, half)
 }
 
-/// Two lists in order as one, entries that are in both once.
+/// Merges two sorted lists and removes duplicates.
 fn merged(left: Vec<OrderedSeries>, right: Vec<OrderedSeries>) -> Vec<OrderedSeries> {
     let mut all = Vec::with_capacity(left.len() + right.len());
     let (mut left, mut right) = (left.into_iter().peekable(), right.into_iter().peekable());

@@ -1,4 +1,4 @@
-//! One open series: its windows, and what is known of its newest sample.
+//! One open series: its windows and its newest sample.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -11,30 +11,31 @@ use crate::samples::part::{Parts, TailRoom};
 use crate::samples::scratch::Scratch;
 use crate::window::window_of;
 
-/// Marks an id or a reference that has not been given.
+/// Marks an id or a reference that is not assigned.
 pub(crate) const NONE: u32 = u32::MAX;
 
-/// Bytes of a series beside its label set and its windows: itself, its places in the table of
-/// slots, in the order and among the slots, and what the allocator adds to each.
+/// Bytes of a series in addition to its label set and its windows: itself, its entries in the
+/// table of slots, in the order and among the slots, and the overhead of the allocator for each.
 pub(crate) const SERIES_BYTES: usize = size_of::<HeadSeries>() + 152;
 
 /// An open series.
 #[derive(Debug)]
 pub(crate) struct HeadSeries {
-    /// Its labels.
+    /// Labels of the series.
     pub(crate) labels: Labels,
     /// Time of the newest sample; `i64::MIN` before the first.
     pub(crate) newest_ms: i64,
-    /// Bits of its value, or of the sum of a histogram.
+    /// Bits of the newest sample's value, or of its sum if it is a histogram.
     pub(crate) newest_bits: u64,
-    /// Time of the newest sample where that is a float without a start in an open window, which
-    /// has been applied; earlier, or `i64::MIN`, where it is not.
+    /// Equal to `newest_ms` if that sample is an applied float without a start in an open window;
+    /// else earlier, or `i64::MIN`. A decision changes `newest_ms` and `newest_bits` before the
+    /// record is durable: this field keeps values that are not durable from being read.
     newest_plain_ms: i64,
-    /// The newest histogram, if there has been one; floats may have followed.
+    /// The newest histogram, if any; newer floats may exist.
     pub(crate) newest_histogram: Option<Box<HistogramSample>>,
-    /// The log epoch that has defined the series last.
+    /// The last log epoch that defines the series.
     pub(crate) log_epoch: u32,
-    /// Its reference in that epoch.
+    /// Reference of the series in `log_epoch`.
     pub(crate) log_ref: u32,
     /// The partition that `partition_id` belongs to.
     pub(crate) partition: i64,
@@ -49,7 +50,7 @@ pub(crate) struct HeadSeries {
 }
 
 impl HeadSeries {
-    /// A series without samples.
+    /// Creates a series without samples.
     pub(crate) fn new(labels: Labels) -> HeadSeries {
         HeadSeries {
             labels,
@@ -85,13 +86,12 @@ impl HeadSeries {
         }
     }
 
-    /// The newest sample, if it is a histogram.
+    /// Returns the newest sample, if it is a histogram.
     pub(crate) fn newest_if_histogram(&self) -> Option<&HistogramSample> {
         self.newest_histogram.as_deref().filter(|newest| newest.timestamp_ms == self.newest_ms)
     }
 
-    /// Adds a float that is in the log of an epoch. Its counter counts since `start_ms`, 0
-    /// where that is not known.
+    /// Adds a float from the log of an epoch. Its start timestamp is `start_ms`, 0 if unknown.
     #[inline]
     pub(crate) fn append(
         &mut self,
@@ -109,7 +109,7 @@ impl HeadSeries {
         open.append(timestamp_ms, value, start_ms, s);
     }
 
-    /// Adds a histogram that is in the log of an epoch.
+    /// Adds a histogram from the log of an epoch.
     pub(crate) fn append_histogram(&mut self, epoch: u32, decided: &Decided, s: &mut Scratch) {
         self.note_newest_histogram(&decided.sample);
         let grown_bytes = &mut s.grown_bytes;
@@ -138,7 +138,7 @@ impl HeadSeries {
     fn window_at(&mut self, window: i64, epoch: u32, grown_bytes: &mut usize) -> usize {
         let found = self.windows.binary_search_by_key(&(window, epoch), |w| (w.window, w.epoch));
         let at = found.unwrap_or_else(|at| {
-            // A vector's first allocation has room for four: too much for a million of them.
+            // A vector's first allocation has room for four: too much for a million vectors.
             if self.windows.len() == self.windows.capacity() {
                 self.windows.reserve_exact(1);
             }
@@ -150,8 +150,8 @@ impl HeadSeries {
         at
     }
 
-    /// Whether a float of that time and value, to the bit, lies raw in the head, as
-    /// `Some(true)`; `Some(false)` if another value does, `None` if that is not known.
+    /// Returns `Some(true)` if the head has a raw float with this time and these bits,
+    /// `Some(false)` if it has another value for the time, and `None` if that is not known.
     pub(crate) fn holds(&self, timestamp_ms: i64, bits: u64) -> Option<bool> {
         if timestamp_ms == self.newest_ms {
             return Some(bits == self.newest_bits && self.newest_if_histogram().is_none());
@@ -160,7 +160,8 @@ impl HeadSeries {
         self.windows.iter().rev().find(|w| w.window == window)?.holds(timestamp_ms, bits)
     }
 
-    /// The same of a histogram, its hint and start aside: known of the newest sample alone.
+    /// Compares a histogram, except for its hint and start, with the newest sample. Returns as
+    /// [`HeadSeries::holds`]; `None` for any other time.
     pub(crate) fn holds_histogram(
         &self,
         timestamp_ms: i64,
@@ -179,7 +180,7 @@ impl HeadSeries {
         prefetch(self.windows.as_slice());
     }
 
-    /// Prefetches what the windows refer to: column places and tails.
+    /// Prefetches the column slots and tails of the windows.
     pub(super) fn fetch_tails(&self) {
         self.windows.iter().for_each(OpenWindow::fetch_tail);
     }
@@ -194,17 +195,17 @@ impl HeadSeries {
         self.windows.is_empty()
     }
 
-    /// Returns whether there may be a sample in a range of time.
+    /// Returns whether a time range may have samples.
     pub(crate) fn overlaps(&self, start_ms: i64, end_ms: i64) -> bool {
         self.windows.iter().any(|w| w.min_ms <= end_ms && w.max_ms >= start_ms)
     }
 
-    /// Returns whether there are samples of a window up to an epoch.
+    /// Returns whether a window has samples of epochs up to `epoch_max`.
     pub(crate) fn holds_window(&self, window: i64, epoch_max: u32) -> bool {
         self.windows.iter().any(|w| w.window == window && w.epoch <= epoch_max)
     }
 
-    /// The newest float in a range of time, where it is at hand and nothing else can be newer.
+    /// Returns the newest float of a time range, if it is raw and no other sample can be newer.
     pub(crate) fn newest_raw(&self, start_ms: i64, end_ms: i64) -> Option<(i64, f64)> {
         let is_at_hand = self.newest_plain_ms == self.newest_ms && !self.is_empty();
         if is_at_hand && (start_ms..=end_ms).contains(&self.newest_ms) {
@@ -219,8 +220,8 @@ impl HeadSeries {
         last.newest_raw(end_ms).filter(|(timestamp_ms, _)| *timestamp_ms >= start_ms)
     }
 
-    /// Copies of what may lie in a range of time, the earlier write first: as columns where
-    /// these are kept. Tails are to be settled.
+    /// Copies the parts that may overlap a time range, earlier writes first, as columns if
+    /// `are_columns_kept`. The caller settles the tails.
     pub(crate) fn parts(
         &self,
         start_ms: i64,
@@ -236,7 +237,7 @@ impl HeadSeries {
         }
     }
 
-    /// Copies of all of one window up to an epoch, the earlier write first.
+    /// Copies all parts of one window of epochs up to `epoch_max`, earlier writes first.
     pub(crate) fn parts_of_window(&self, window: i64, epoch_max: u32) -> Parts {
         let (mut parts, mut room) = (Parts::new(), TailRoom::default());
         for open in &self.windows {
@@ -254,10 +255,10 @@ impl HeadSeries {
         self.windows.iter_mut().filter(|w| w.window == window).for_each(OpenWindow::damage);
     }
 
-    /// Lets no sample of epochs up to one stay raw, and condenses the windows that are due.
-    /// Returns by how many bytes it has shrunk.
+    /// Encodes the raw samples of epochs up to `epoch_max`, and condenses the windows that are
+    /// due. Returns the number of freed bytes.
     ///
-    /// A window of several epochs is left to the seal, which packs all of it together.
+    /// A window of several epochs is not condensed: the seal packs its epochs together.
     pub(super) fn condense(
         &mut self,
         due: &BTreeSet<i64>,
@@ -279,8 +280,8 @@ impl HeadSeries {
         shrunk
     }
 
-    /// Appends the frames of one window up to an epoch to `out`, if it is condensed and there is
-    /// nothing else of it; its earliest and latest time.
+    /// Appends the frames of one window of epochs up to `epoch_max` to `out`, if these epochs have
+    /// one condensed part. Returns its earliest and latest time.
     pub(crate) fn copy_condensed(
         &self,
         window: i64,
@@ -292,7 +293,7 @@ impl HeadSeries {
         Some(TimeRange::new(open.min_ms, open.max_ms))
     }
 
-    /// Forgets one window up to an epoch: it has been sealed. Returns its bytes.
+    /// Removes the sealed samples of one window, of epochs up to `epoch_max`. Returns their bytes.
     pub(crate) fn drop_window(&mut self, window: i64, epoch_max: u32) -> usize {
         let before = self.bytes();
         self.windows.retain(|w| w.window != window || w.epoch > epoch_max);
@@ -300,7 +301,7 @@ impl HeadSeries {
         before.saturating_sub(self.bytes())
     }
 
-    /// About how many bytes it takes in memory, its entries in tables and the index aside.
+    /// Returns the approximate bytes in memory, without the index.
     pub(crate) fn bytes(&self) -> usize {
         let newest_histogram =
             self.newest_histogram.as_deref().map_or(0, HistogramSample::memory_bytes);
@@ -308,7 +309,7 @@ impl HeadSeries {
         SERIES_BYTES + self.labels.as_bytes().len() + newest_histogram + windows
     }
 
-    /// Forgets what is not open any more, by window and epoch. Returns its bytes.
+    /// Removes windows that are no longer open, by window and epoch. Returns their bytes.
     pub(crate) fn retain_open(&mut self, is_open: impl Fn(i64, u32) -> bool) -> usize {
         let before = self.bytes();
         self.windows.retain(|w| is_open(w.window, w.epoch));
@@ -316,13 +317,13 @@ impl HeadSeries {
         before.saturating_sub(self.bytes())
     }
 
-    /// Forgets what lies before a window: its partition is deleted.
+    /// Removes the windows before a window, since their partition is deleted.
     pub(crate) fn drop_before(&mut self, window: i64) {
         self.windows.retain(|w| w.window >= window);
         self.note_dropped();
     }
 
-    /// Notes that windows have gone, or samples of them.
+    /// Updates the series after windows or samples were removed.
     pub(super) fn note_dropped(&mut self) {
         self.windows.shrink_to_fit();
         self.recent = 0;

@@ -3,16 +3,16 @@
 //! ```text
 //! window W, log epoch E:   in order   [frame ≤120][frame ≤120]…[tail ≤32 samples, raw]
 //!                                     [histograms ≤240]…[histograms, still encoding]
-//!                          late       [frame][frame]…[≤64 samples, raw, as they came]
-//!                                                    [≤16 histograms, as they came]
+//!                          late       [frame][frame]…[≤64 samples, raw, in order of arrival]
+//!                                                    [≤16 histograms, in order of arrival]
 //! ```
 //!
-//! A full tail is merged into the frame before it while that is short, so that memory holds
-//! few raw samples and frames are still long. Once the log epoch has ended, nothing is added any
-//! more: no sample stays raw, and the frames of what is to be sealed are packed. Histograms are large, so those in order are
-//! encoded at once, and who reads gets a copy of the frame as it is. Of two samples of one time
-//! the later write wins: a late one over one in order, a later frame over an earlier one, a
-//! later epoch over an earlier one.
+//! A full tail is merged into the previous frame while that is short, so that memory holds few
+//! raw samples and frames are still long. Once the log epoch has ended, the window is immutable:
+//! raw samples are encoded, and the frames of windows to be sealed are packed. In-order histograms
+//! are large, so they are encoded at once, and a reader copies the unfinished frame. Of two
+//! samples of one time, the later write wins: late over in order, a later frame over an earlier
+//! one, a later epoch over an earlier one.
 
 use std::sync::{Arc, OnceLock};
 
@@ -27,18 +27,18 @@ use crate::samples::part::{
 };
 use crate::samples::scratch::Scratch;
 
-/// Raw samples that an open window keeps at its end.
+/// Maximum raw samples in the tail of an open window.
 pub(crate) const TAIL_LEN: usize = 32;
-/// Samples up to which a frame in the head grows.
+/// Maximum samples of a frame in the head.
 const FRAME_LEN: usize = 120;
-/// Histograms up to which a frame in the head grows, and bytes from which it does not.
+/// Maximum histograms of a frame in the head, and bytes from which it is closed.
 const HISTOGRAM_FRAME_LEN: usize = 240;
 const HISTOGRAM_FRAME_BYTES: usize = 32 << 10;
-/// Overhead of a frame: its entry, and what the allocator adds.
+/// Overhead of a frame: its entry and the overhead of the allocator.
 const FRAME_BYTES: usize = size_of::<Bytes>() + 16;
-/// Raw late samples that an open window keeps.
+/// Maximum raw late samples of an open window.
 const LATE_LEN: usize = 64;
-/// Raw late histograms that an open window keeps.
+/// Maximum raw late histograms of an open window.
 const LATE_HISTOGRAMS: usize = 16;
 
 /// Samples of a series in one window, from one log epoch.
@@ -46,17 +46,17 @@ const LATE_HISTOGRAMS: usize = 16;
 pub(crate) struct OpenWindow {
     pub(super) window: i64,
     pub(super) epoch: u32,
-    /// Samples in the last of `frames`; 0 if nothing is to be merged into it.
+    /// Samples in the last of `frames`; 0 if no tail is to be merged into that frame.
     last_frame_len: u16,
     frames: Vec<Bytes>,
     /// Set if all frames are of floats without starts.
     are_plain: bool,
-    /// Set if nothing is raw and the frames are packed.
+    /// Set if no sample is raw and the frames are packed.
     is_condensed: bool,
     /// Time of the last sample in the frames, while they are plain.
     framed_ms: i64,
-    /// The place of the column of the frames, from the first reader on. Frames only gain
-    /// samples at their end, so a column that is too short is a beginning.
+    /// Slot for the column of the frames, set by the first reader. Samples are only appended to
+    /// frames, so a column that is too short is a prefix.
     slot: OnceLock<Arc<Slot>>,
     tail: Vec<(i64, f64)>,
     late: Option<Box<Late>>,
@@ -71,14 +71,14 @@ pub(crate) struct OpenWindow {
 /// Rarely used parts of a window.
 #[derive(Debug, Default)]
 struct Extra {
-    /// Starts of the first samples of the tail; what is missing is 0.
+    /// Starts of the first samples of the tail; later samples have the start 0.
     starts: Vec<i64>,
-    /// The frame of histograms that still grows.
+    /// Unfinished frame of histograms.
     histograms: Option<HistogramEncoder>,
 }
 
-/// Samples that came late. No time is raw in both kinds; what is raw is later than the frames
-/// that hold its time.
+/// Late samples. No time is raw both as a float and as a histogram. Raw samples are later writes
+/// than the frames.
 #[derive(Debug, Default)]
 struct Late {
     frames: Vec<Bytes>,
@@ -101,7 +101,7 @@ fn frames_bytes(frames: &[Bytes]) -> usize {
 }
 
 impl OpenWindow {
-    /// A window without samples.
+    /// Creates a window without samples.
     pub(super) fn new(window: i64, epoch: u32) -> OpenWindow {
         OpenWindow {
             window,
@@ -160,7 +160,8 @@ impl OpenWindow {
 
     #[cold]
     fn append_late(&mut self, timestamp_ms: i64, value: f64, start_ms: i64, s: &mut Scratch) {
-        // A late frame that holds the time too would win over the tail: then it goes there.
+        // A late frame with the same time would win over the tail, so the tail is changed only
+        // if there are no late samples.
         if self.late.is_none()
             && let Ok(at) = self.tail.binary_search_by_key(&timestamp_ms, |(t, _)| *t)
         {
@@ -205,7 +206,7 @@ impl OpenWindow {
         let before = self.frames.last().map_or(0, Bytes::len);
         let grows = usize::from(self.last_frame_len) + self.tail.len() <= FRAME_LEN;
         let last = self.frames.last().filter(|_| grows && self.last_frame_len > 0);
-        // A frame that cannot be read is left as it is, for the reader to report.
+        // A damaged frame is not changed; its reader reports it.
         let is_merged = last.is_some_and(|frame| s.decode(frame).is_ok());
         if is_merged {
             self.frames.pop();
@@ -233,9 +234,9 @@ impl OpenWindow {
         self.frames.push(frame);
     }
 
-    /// Encodes what is raw: its log epoch has ended. Returns by how many bytes it has shrunk.
+    /// Encodes the raw samples after the end of the log epoch. Returns the number of freed bytes.
     ///
-    /// What came late, starts and histograms stay as they are, and all that is with them.
+    /// Windows with late samples, tail starts or histograms are not changed.
     pub(super) fn end(&mut self, s: &mut Scratch) -> usize {
         if self.tail.is_empty() || self.late.is_some() || self.extra.is_some() {
             return 0;
@@ -248,14 +249,15 @@ impl OpenWindow {
         before.saturating_sub(self.bytes())
     }
 
-    /// The same, and packs everything where that is shorter: as it goes into a block.
+    /// Encodes the raw samples as [`OpenWindow::end`], and packs the frames as in a block, if that
+    /// is shorter. Returns the number of freed bytes.
     pub(super) fn condense(&mut self, s: &mut Scratch) -> usize {
         let before = self.bytes();
         self.end(s);
         let is_ended = self.tail.is_empty() && self.late.is_none() && self.extra.is_none();
         if is_ended && self.are_plain && !self.is_condensed {
             let frames = self.frames.concat();
-            // What cannot be read is left as it is, for the seal to report.
+            // Damaged frames are not changed; the seal reports them.
             if let Some(packed) = s.pack(&frames) {
                 if packed.len() < frames.len() {
                     self.frames = Vec::with_capacity(1);
@@ -267,7 +269,7 @@ impl OpenWindow {
         before.saturating_sub(self.bytes())
     }
 
-    /// Appends the frames, once they are condensed, to `out`; whether they are.
+    /// Appends the frames to `out` if they are condensed. Returns whether they are.
     pub(super) fn copy_condensed(&self, out: &mut Vec<u8>) -> bool {
         if self.is_condensed {
             self.frames.iter().for_each(|frame| out.extend_from_slice(frame));
@@ -275,7 +277,7 @@ impl OpenWindow {
         self.is_condensed
     }
 
-    /// About how many bytes it takes in memory.
+    /// Returns the approximate bytes in memory.
     pub(super) fn bytes(&self) -> usize {
         let extra = self.extra.as_deref().map_or(0, |extra| {
             let histograms = extra.histograms.as_ref().map_or(0, HistogramEncoder::payload_bytes);
@@ -301,7 +303,7 @@ impl OpenWindow {
         self.in_order_ms = sample.timestamp_ms;
         let growing = &mut self.extra.get_or_insert_default().histograms;
         if let Some(encoder) = growing {
-            // Inside of a frame a hint is relative to the sample before.
+            // Inside a frame, a hint is relative to the previous sample.
             let goes_on = has_no_claim(sample)
                 || before.is_some_and(|before| before.timestamp_ms == encoder.max_ms());
             if goes_on
@@ -341,7 +343,7 @@ impl OpenWindow {
 
     /// See [`super::series::HeadSeries::holds`].
     pub(super) fn holds(&self, timestamp_ms: i64, bits: u64) -> Option<bool> {
-        // With late samples beside it, the tail does not tell which value is read.
+        // A late sample may win over the tail.
         if self.late.is_some() {
             return None;
         }
@@ -349,7 +351,7 @@ impl OpenWindow {
         Some(self.tail[at].1.to_bits() == bits)
     }
 
-    /// The newest float up to a time, where it lies in the tail and nothing else can be newer.
+    /// Returns the newest float up to a time, if it is in the tail and no other can be newer.
     pub(super) fn newest_raw(&self, end_ms: i64) -> Option<(i64, f64)> {
         if self.late.is_some() || self.extra.is_some() {
             return None;
@@ -373,7 +375,7 @@ impl OpenWindow {
         }
     }
 
-    /// Copies of what may lie in a range of time, the earlier write first.
+    /// Copies the parts that may overlap a time range, earlier writes first.
     pub(super) fn parts(
         &self,
         start_ms: i64,
@@ -410,7 +412,7 @@ impl OpenWindow {
 }
 
 impl OpenWindow {
-    /// The samples of the frames, which are plain: as a column, or as what becomes one.
+    /// Adds the samples of plain frames as a column, or as a run to be decoded into one.
     fn push_column(&self, start_ms: i64, end_ms: i64, parts: &mut Parts) {
         if self.framed_ms < start_ms || self.min_ms > end_ms {
             return;
@@ -444,7 +446,7 @@ impl OpenWindow {
     }
 }
 
-/// Returns whether the hint of a histogram does not depend on the one before.
+/// Returns whether the hint of a histogram is independent of the previous histogram.
 fn has_no_claim(sample: &HistogramSample) -> bool {
     matches!(sample.histogram.reset_hint, ResetHint::Unknown | ResetHint::Gauge)
 }
@@ -461,7 +463,7 @@ fn sorted(histograms: &[HistogramSample]) -> Vec<HistogramSample> {
     sorted
 }
 
-/// Frames that stand end to end, each by itself.
+/// Splits consecutive frames into single ones.
 fn push_each_frame(bytes: &[u8], frames: &mut Vec<Bytes>) {
     let mut rest = bytes;
     while let Ok(header) = FrameHeader::read(rest) {
@@ -474,7 +476,7 @@ fn push_each_frame(bytes: &[u8], frames: &mut Vec<Bytes>) {
 fn push_frames(frames: &[Bytes], start_ms: i64, end_ms: i64, parts: &mut Parts) {
     for bytes in frames {
         let frame = Frame::new(bytes.clone(), None);
-        // One that cannot be read is for its reader to report.
+        // The reader of a damaged frame reports it.
         if frame.header.is_ok_and(|h| h.min_ms > end_ms || h.max_ms < start_ms) {
             continue;
         }
