@@ -1,10 +1,11 @@
-//! Steps of queries, and the samples that each step sees.
+//! Steps of queries, and the time range of samples that each step sees.
 //!
-//! Lookback, `offset`, `@` and subquery grids live here and nowhere else.
+//! `offset`, `@`, the reach of lookbacks and ranges, and subquery grids are resolved to times here;
+//! selectors and range functions compare samples with these times.
 
 use model::{StepRanges, TimeRange};
 
-/// The evaluation times of a query or of a subquery: `start_ms + i * step_ms`.
+/// Evaluation times of a query or of a subquery: `start_ms + i * step_ms`.
 ///
 /// Units: ms since the epoch.
 /// Invariant: `count >= 1`, `step_ms >= 1`, and the last time fits `i64`.
@@ -19,13 +20,13 @@ pub struct Steps {
 }
 
 impl Steps {
-    /// One time.
+    /// Returns a single time.
     pub fn instant(time_ms: i64) -> Steps {
         Steps { start_ms: time_ms, step_ms: 1, count: 1 }
     }
 
-    /// The times from `start_ms` up to `end_ms`, inclusive where the step meets it;
-    /// `None` where the end lies before the start, or the step is below 1.
+    /// Returns the times from `start_ms` up to `end_ms`, inclusive; `None` if the end is before the
+    /// start, or if the step is below 1.
     pub fn range(start_ms: i64, end_ms: i64, step_ms: i64) -> Option<Steps> {
         if end_ms < start_ms || step_ms < 1 {
             return None;
@@ -35,21 +36,21 @@ impl Steps {
         Some(Steps { start_ms, step_ms, count })
     }
 
-    /// The time of a step.
+    /// Returns the time of a step.
     #[inline]
     pub fn time(&self, step_index: usize) -> i64 {
-        // The product may pass what `i64` holds though the sum does not.
+        // The product may overflow although the sum does not.
         self.start_ms.wrapping_add((step_index as i64).wrapping_mul(self.step_ms))
     }
 
-    /// The last time.
+    /// Returns the last time.
     pub fn end_ms(&self) -> i64 {
         self.time(self.count - 1)
     }
 }
 
-/// Times are clamped to this distance from the epoch, so that sums of a few of them never
-/// overflow. It is 73 million years.
+/// Maximum distance of times from the epoch (73 million years), so that the sum of a few times
+/// never overflows. Times beyond it are clamped.
 const TIME_MS_MAX: i64 = 1 << 61;
 
 fn clamped(time_ms: i128) -> i64 {
@@ -61,7 +62,7 @@ fn clamped(time_ms: i128) -> i64 {
 /// Invariant: `step_ms` is 0 exactly when the time is fixed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LookTimes {
-    /// The time looked at by the first step.
+    /// Time that the first step looks at.
     pub first_ms: i64,
     /// Distance between the times of two steps.
     pub step_ms: i64,
@@ -70,7 +71,8 @@ pub struct LookTimes {
 }
 
 impl LookTimes {
-    /// The times that a selector with these modifiers looks at. Times beyond 2^61 ms are clamped.
+    /// Returns the times that a selector with these modifiers looks at; clamps times beyond 2^61
+    /// ms.
     pub fn new(steps: Steps, at_ms: Option<i64>, offset_ms: i64) -> LookTimes {
         let first = at_ms.unwrap_or(steps.start_ms);
         // Two clamped times are at most 2^62 ms apart, which keeps their sums within `i64`.
@@ -82,13 +84,13 @@ impl LookTimes {
         }
     }
 
-    /// The time that a step looks at.
+    /// Returns the time that a step looks at.
     #[inline]
     pub fn time(&self, step_index: usize) -> i64 {
         self.first_ms + step_index as i64 * self.step_ms
     }
 
-    /// The time that the last step looks at.
+    /// Returns the time that the last step looks at.
     pub fn last_ms(&self) -> i64 {
         self.time(self.count - 1)
     }
@@ -104,7 +106,7 @@ impl LookTimes {
         StepRanges::new(after_ms, span_ms, self.step_ms, only_newest)
     }
 
-    /// The first and last time of samples that any step can see, both inclusive.
+    /// Returns the first and last time of samples that any step can see, both inclusive.
     pub fn reach(&self, reach: Reach) -> TimeRange {
         let start = i128::from(self.first_ms) - i128::from(reach.back_ms) + 1;
         let end = i128::from(self.last_ms()) + i128::from(reach.ahead_ms);
@@ -112,19 +114,19 @@ impl LookTimes {
     }
 }
 
-/// Reach of a step, which sees the samples in `(time - back_ms, time + ahead_ms]`.
+/// Reach of a step: it sees the samples in `(time - back_ms, time + ahead_ms]`.
 ///
 /// Source: lookback and ranges are open on the left in Prometheus 3.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Reach {
-    /// Reach back, exclusive.
+    /// Distance before the step's time, exclusive.
     pub back_ms: i64,
-    /// Reach ahead, inclusive.
+    /// Distance after the step's time, inclusive.
     pub ahead_ms: i64,
 }
 
-/// The grid on which a subquery evaluates its inner expression: the multiples of its step in
-/// `(first - range, last]` of the times it looks at; `None` where there is none.
+/// Returns the times at which a subquery evaluates its inner expression: the multiples of `step_ms`
+/// in `(first - range, last]`, where `first` and `last` are from `times`. `None` if there are none.
 ///
 /// Units: `step_ms >= 1`.
 /// Source: `runSubquery` of Prometheus.
@@ -139,17 +141,17 @@ pub fn subquery_grid(times: LookTimes, range_ms: i64, step_ms: i64) -> Option<St
     Steps::range(clamped(start), clamped(end), step_ms)
 }
 
-/// Look of a query's steps at samples whose buckets do not matter.
+/// Times and lookback of a selector that ignores histogram buckets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BucketlessLook {
-    /// The times that steps look at.
+    /// Times that steps look at.
     pub times: LookTimes,
     /// Lookback or range of the steps.
     pub back_ms: i64,
 }
 
 impl BucketlessLook {
-    /// Returns whether no step looks both at a sample and at what follows it.
+    /// Returns whether no step after a sample sees it.
     pub(crate) fn leaps_after(&self, sample_ms: i64) -> bool {
         let times = &self.times;
         let next_ms = if times.first_ms > sample_ms {
@@ -157,7 +159,7 @@ impl BucketlessLook {
         } else if times.last_ms() <= sample_ms {
             return true;
         } else {
-            // Later than the first, earlier than the last: steps differ.
+            // The sample is between the first and the last step, so `step_ms` is not 0.
             let behind = sample_ms - times.first_ms;
             times.first_ms + (behind / times.step_ms + 1) * times.step_ms
         };

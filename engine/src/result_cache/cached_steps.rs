@@ -1,4 +1,4 @@
-//! Consecutive steps of an answer, packed; cutting, extending and reading them.
+//! Packed results of consecutive steps, which can be cut, extended and read.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -8,31 +8,31 @@ use model::Labels;
 use crate::result::Row;
 use crate::steps::{Reach, Steps};
 
-/// A piece is merged with the one before it once it has at least this share of its steps, so that
-/// each step is repacked only a few times.
+/// A piece is merged with the previous piece once it has at least one in this many of that piece's
+/// steps. So each step is repacked only a few times.
 const SHARE_MERGED: usize = 2;
 
-/// Answer of a query at consecutive steps, at a version of the source.
+/// Result of a query at consecutive steps, at a version of the source.
 #[derive(Debug, Clone)]
 pub(crate) struct CachedSteps {
-    /// In the order of time; each starts one step after the end of the one before.
+    /// Pieces in order of time; each starts one step after the last step of the previous piece.
     pieces: Vec<LivePiece>,
     /// Reach of a step.
     pub(crate) reach: Reach,
-    /// Version of the source before any of it was loaded.
+    /// Version of the source before any sample of the result was loaded.
     pub(crate) version: u64,
-    /// Number of steps of the longest query that it has served.
+    /// Number of steps of the longest query that used this result.
     pub(crate) asked_max: usize,
 }
 
-/// Valid steps of a piece; at least one.
+/// Piece with its valid steps; at least one is valid.
 #[derive(Debug, Clone)]
 struct LivePiece {
     piece: Arc<Piece>,
     live: Range<usize>,
 }
 
-/// Immutable answer at some steps.
+/// Immutable result at consecutive steps.
 ///
 /// Invariant: rows are sorted by labels, each label set once.
 #[derive(Debug)]
@@ -41,7 +41,7 @@ pub(crate) struct Piece {
     rows: Vec<PackedRow>,
 }
 
-/// A row without absent values.
+/// Row that stores only its present values.
 #[derive(Debug)]
 struct PackedRow {
     labels: Labels,
@@ -55,7 +55,7 @@ impl PackedRow {
         PackedRow { labels: row.labels.clone(), presence: row.presence.as_slice().into(), values }
     }
 
-    /// Copies the values at some steps, at least one, to a row, starting at its step `to`.
+    /// Copies the values at the steps `from`, at least one, to `row`, starting at its step `to`.
     fn unpack(&self, from: &Range<usize>, row: &mut Row, to: usize) {
         let (first_word, last_word) = (from.start / 64, (from.end - 1) / 64);
         let before = &self.presence[..first_word];
@@ -90,7 +90,7 @@ impl PackedRow {
     }
 }
 
-/// Sets the bits of a word in others, from an index on.
+/// Copies `bits` into `words`, from bit index `at` on.
 fn place_bits(words: &mut [u64], at: usize, bits: u64) {
     let (word, shift) = (at / 64, at % 64);
     words[word] |= bits << shift;
@@ -100,7 +100,7 @@ fn place_bits(words: &mut [u64], at: usize, bits: u64) {
 }
 
 impl Piece {
-    /// Packs the rows of an answer; `None` if there are histograms.
+    /// Packs the rows of a result; `None` if there are histograms.
     pub(crate) fn pack(steps: Steps, rows: &[Row]) -> Option<Piece> {
         let has_histograms = rows.iter().any(|row| !row.histograms.is_empty());
         (!has_histograms).then(|| Piece { steps, rows: rows.iter().map(PackedRow::pack).collect() })
@@ -137,18 +137,18 @@ impl CachedSteps {
         Some(Steps { count: self.pieces.iter().map(|part| part.live.len()).sum(), ..first })
     }
 
-    /// Keeps the steps that see only samples of unchanged times; returns whether the last steps
+    /// Keeps the steps that see only samples within `unchanged`; returns whether the last steps
     /// were removed.
     pub(crate) fn keep_unchanged(&mut self, unchanged: &Range<i64>) -> bool {
         let Some(steps) = self.steps() else { return false };
         let from_ms = unchanged.start.saturating_add(self.reach.back_ms);
-        // The last time that is seen must lie before the end.
+        // The last time that a step sees must be before the end.
         let until_ms = unchanged.end.saturating_sub(self.reach.ahead_ms);
         self.keep(steps_before(steps, from_ms)..steps_before(steps, until_ms));
         self.steps().is_none_or(|kept| kept.end_ms() < steps.end_ms())
     }
 
-    /// Keeps some steps, by index.
+    /// Keeps only the steps with the indices `kept`.
     pub(crate) fn keep(&mut self, kept: Range<usize>) {
         let mut first = 0;
         self.pieces.retain_mut(|part| {
@@ -161,7 +161,7 @@ impl CachedSteps {
         });
     }
 
-    /// Removes the step at one end that an adjacent piece has, too.
+    /// Removes the first or last step, which the adjoining `piece` contains, too.
     pub(crate) fn make_way(&mut self, piece: &Piece) {
         let Some(all) = self.steps() else { return };
         if piece.steps.start_ms < all.start_ms {
@@ -171,7 +171,7 @@ impl CachedSteps {
         }
     }
 
-    /// Keeps as many steps up to the last requested one as the longest query had.
+    /// Limits the steps to the number of the longest query, up to the last step of `asked`.
     pub(crate) fn keep_up_to(&mut self, asked: Steps) {
         let Some(all) = self.steps() else { return };
         if all.count > self.asked_max {
@@ -180,7 +180,7 @@ impl CachedSteps {
         }
     }
 
-    /// Repacks pieces of which few steps are left, and merges small pieces.
+    /// Repacks pieces with few valid steps, and merges small pieces.
     pub(crate) fn tidy(&mut self) {
         for part in &mut self.pieces {
             if part.live.len() * 2 < part.piece.steps.count {
@@ -213,7 +213,7 @@ impl CachedSteps {
         rows(&self.pieces, steps)
     }
 
-    /// Returns the maximum of rows.
+    /// Returns an upper bound of the number of rows.
     pub(crate) fn row_count_max(&self) -> usize {
         self.pieces.iter().map(|part| part.piece.rows.len()).sum()
     }
@@ -234,7 +234,7 @@ fn steps_before(steps: Steps, time_ms: i64) -> usize {
     usize::try_from(passed).map_or(steps.count, |passed| passed.min(steps.count))
 }
 
-/// Merges consecutive parts into one.
+/// Merges consecutive pieces into one.
 fn repack(parts: &[LivePiece]) -> LivePiece {
     let first = parts[0].steps();
     let steps = Steps { count: parts.iter().map(|part| part.live.len()).sum(), ..first };
@@ -242,12 +242,12 @@ fn repack(parts: &[LivePiece]) -> LivePiece {
     LivePiece::whole(Piece { steps, rows })
 }
 
-/// Returns the rows of consecutive parts at some of their steps.
+/// Returns the rows of consecutive pieces at `steps`, which they all cover.
 fn rows(parts: &[LivePiece], steps: Steps) -> Vec<Row> {
     let mut found: Vec<(&PackedRow, Range<usize>, usize)> = Vec::new();
     for part in parts {
         let own = part.steps();
-        // Requested steps of the part, and their index in the rows.
+        // Requested steps of this piece, and their index in the resulting rows.
         let start = steps_before(own, steps.start_ms);
         let end = steps_before(own, steps.end_ms().saturating_add(1)).max(start);
         if start == end {

@@ -1,7 +1,7 @@
 //! Eligibility of queries for the result cache, and the reach of their steps.
 //!
-//! A step of an eligible query follows only from the samples around it, not from the query's range
-//! or other steps. Functions without this property are refused.
+//! A step of an eligible query depends only on the samples within its reach, not on the query's
+//! range or on other steps. Functions without this property make a query ineligible.
 
 use crate::catalog::{FunctionId, Names};
 use crate::exec::operator::is_schema_label;
@@ -23,17 +23,17 @@ pub(crate) fn cacheable_reach(expr: &Expr, plan: &Plan) -> Option<Reach> {
     Some(reach)
 }
 
-/// Treatment of the names of an expression's series at the end of the query.
+/// Treatment of metric names of an expression's series at the end of the query.
 ///
-/// If two operands of `or` differ, the earlier of two series with the same labels decides, which
-/// depends on the query's range.
+/// If the operands of `or` differ in this, the first of two series with the same labels decides.
+/// Which one is first depends on the query's range.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum FinalNames {
-    /// They stay.
+    /// Names are kept.
     Kept,
-    /// They are removed.
+    /// Names are removed.
     Dropped,
-    /// There are none.
+    /// The series have no names.
     Absent,
 }
 
@@ -65,7 +65,7 @@ fn names(expr: &Expr) -> Option<FinalNames> {
             }
             let names = names(&aggregate.expr)?;
             let is_schema = |label: &String| is_schema_label(label);
-            // Groups by other labels have no name; the others have those of their series.
+            // A grouping without a schema label removes names; otherwise, the operand's names stay.
             let may_have_name =
                 aggregate.is_without || aggregate.grouping.iter().any(is_schema) || picks(expr);
             Some(if may_have_name { names } else { FinalNames::Absent })
@@ -75,7 +75,7 @@ fn names(expr: &Expr) -> Option<FinalNames> {
     }
 }
 
-/// Returns whether an aggregation gives series of its operand.
+/// Returns whether the aggregation returns a subset of its operand's series (`topk`, `limitk`, …).
 fn picks(expr: &Expr) -> bool {
     use AggregateOp::{Bottomk, LimitRatio, Limitk, Topk};
     matches!(&expr.kind, ExprKind::Aggregate(aggregate)
@@ -141,7 +141,7 @@ fn dropped(names: FinalNames) -> FinalNames {
     }
 }
 
-/// Returns whether a duration is the same whatever the query's range is.
+/// Returns whether a duration does not depend on the query's range.
 fn is_fixed(duration: &DurationExpr) -> bool {
     match &duration.kind {
         DurationKind::Literal { .. } | DurationKind::Step => true,
@@ -168,7 +168,8 @@ fn children(node: &Node) -> Vec<&Node> {
     }
 }
 
-/// Widens a reach by that of a node, whose steps look from `outer` around those of the query.
+/// Widens `reach` by the reach of `node`, whose steps are within `outer` around the steps of the
+/// query.
 fn widen(reach: &mut Reach, node: &Node, outer: Reach) {
     let see = |first_ms: i64, back_ms: i64, ahead_ms: i64| {
         let shift_ms = node.steps.start_ms.saturating_sub(first_ms);

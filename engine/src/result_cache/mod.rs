@@ -1,10 +1,10 @@
-//! Result cache: answers of range queries. A panel that refreshes with its range moved on by some
-//! steps computes only the new steps, and those that samples written since may have changed.
+//! Result cache: results of range queries. If a panel refreshes with its range moved forward, the
+//! engine computes only the new steps and the steps that newly written samples may have changed.
 //!
-//! The cache holds only answers in which each step follows from the samples that it sees
+//! The cache holds only results in which each step depends on nothing but the samples that it sees
 //! ([`eligibility`]), without annotations and native histograms. It invalidates a step when the
-//! source reports a change of one of those samples ([`cached_steps`]). So the cache never changes
-//! an answer by a bit.
+//! source reports a change of one of these samples ([`cached_steps`]). So cached results are
+//! bit-identical to computed ones.
 
 mod cached_steps;
 mod eligibility;
@@ -19,11 +19,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 pub(crate) use cached_steps::{CachedSteps, Piece};
 pub(crate) use eligibility::cacheable_reach;
 
-/// Bytes of an entry in addition to its text and steps: its entries in two tables.
+/// Bytes of a cached result in addition to its query and steps: its entries in two tables.
 const ENTRY_BYTES: u64 = 256;
 
-/// Results of range queries, up to a maximum of bytes: the least recently used result
-/// is evicted first.
+/// Cache of the results of range queries, limited in bytes; evicts the least recently used result
+/// first.
 #[derive(Debug)]
 pub struct ResultCache {
     bytes_max: u64,
@@ -88,15 +88,15 @@ pub struct ResultCacheStats {
     pub bytes_max: u64,
     /// Number of cached results.
     pub entries: u64,
-    /// Queries of which all steps were cached.
+    /// Number of queries with all steps cached.
     pub hits: u64,
-    /// Queries of which some steps were cached.
+    /// Number of queries with only some steps cached.
     pub partial_hits: u64,
-    /// Queries of which no step was cached, though eligible.
+    /// Number of eligible queries without a cached step.
     pub misses: u64,
     /// Number of times that steps were invalidated.
     pub invalidations: u64,
-    /// Results evicted to make room.
+    /// Number of results evicted because of the byte limit.
     pub evictions: u64,
 }
 
@@ -106,7 +106,7 @@ impl ResultCache {
         ResultCache { bytes_max, kept: Mutex::default(), counters: Counters::default() }
     }
 
-    /// Returns size and hits.
+    /// Returns the size and the counters of the cache.
     pub fn stats(&self) -> ResultCacheStats {
         let (bytes, entries) = {
             let kept = self.lock();
@@ -159,7 +159,7 @@ impl ResultCache {
         kept.bytes += bytes;
     }
 
-    /// Removes a query.
+    /// Removes the cached steps of a query.
     pub(crate) fn remove(&self, key: &CacheKey) {
         self.lock().remove(key);
     }

@@ -1,4 +1,4 @@
-//! Output rows whose series are not known before their values.
+//! Output rows whose series become known only with their values.
 
 use std::sync::Arc;
 
@@ -38,14 +38,14 @@ struct FoundRow {
 }
 
 impl FoundRows {
-    /// Returns no rows.
+    /// Creates an empty set of rows.
     pub fn new(ctx: &Context, steps: Steps) -> Result<FoundRows, QueryError> {
         let reservation = Reservation::new(&ctx.budget, 0)?;
         Ok(FoundRows { steps, reservation, slot_of: HashMap::default(), rows: Vec::new() })
     }
 
-    /// Returns the row of a label set in a realm, created if needed. Rows end up in the order of
-    /// their smallest positions.
+    /// Returns the row of a label set in `realm`; creates it if needed. Rows are finally sorted by
+    /// the smallest `place` of their calls.
     pub fn slot(
         &mut self,
         meta: SeriesMeta,
@@ -120,7 +120,7 @@ impl FoundRows {
             let (values, presence) = matrix.row_mut(index);
             values.copy_from_slice(&row.values);
             presence.copy_from_slice(&row.presence);
-            // From here on, the matrix charges for them.
+            // The matrix charges for the histograms now.
             self.reservation.shrink(row.histogram_bytes);
             for (step, histogram) in row.histograms.into_iter().enumerate() {
                 if let Some(histogram) = histogram {

@@ -1,4 +1,4 @@
-//! Reader of any number of an operator's series, with a row each.
+//! Reader of any number of an operator's series, one row per series.
 
 use model::{Budget, Reservation};
 
@@ -17,7 +17,7 @@ pub struct Gather<'a> {
     width: usize,
     stripes: Vec<Stripe<'a>>,
     reservation: Option<Reservation>,
-    /// For the current histograms.
+    /// Charges for the current histograms.
     held: Vec<Reservation>,
 }
 
@@ -95,7 +95,7 @@ impl<'a> Gather<'a> {
         self.stripes[row_index / self.height].tile.row(row_index % self.height)
     }
 
-    /// Returns the histograms of a row; empty if its tile has none.
+    /// Returns the histograms of a row by step; empty if its tile has no histograms.
     #[inline]
     pub fn histograms(&self, row_index: usize) -> &[HistogramCell] {
         self.stripes[row_index / self.height].tile.histograms(row_index % self.height)

@@ -17,10 +17,10 @@ use crate::tile::{
     HistogramCell, Tile, copy_bits, histogram_bytes_behind, set_absent, stripe_rows,
 };
 
-/// Minimum bytes of label sets that every matrix with them charges for.
+/// Minimum bytes of a label set that every matrix charges for.
 const LARGE_LABELS_BYTES: usize = 4 << 10;
 
-/// All values of some series at all steps.
+/// Values of an operator's series at all steps.
 ///
 /// Shape: values `[series][step]`, row-major; presence `[series][word]`, 64 steps per word, lowest
 /// bit first; histograms `[series][step]`, or empty.
@@ -34,10 +34,10 @@ pub struct Matrix {
     words: usize,
     values: Vec<f64>,
     presence: Vec<u64>,
-    /// Empty if there are none.
+    /// Histogram cells; empty if the matrix does not support histograms.
     histograms: Vec<HistogramCell>,
     reservation: Reservation,
-    /// For the histograms, and for large labels.
+    /// Charges for the histograms, and for large label sets.
     reservations: Vec<Reservation>,
 }
 
@@ -52,7 +52,7 @@ impl Matrix {
         Ok(matrix)
     }
 
-    /// Returns a matrix whose labels are charged elsewhere.
+    /// Returns a matrix without values that does not charge for its labels.
     fn sharing_labels(
         ctx: &Context,
         series: Vec<SeriesMeta>,
@@ -149,13 +149,13 @@ impl Matrix {
             || self.histograms(series_index).iter().any(Option::is_some)
     }
 
-    /// Returns the mutable series, for changes of labels.
+    /// Returns the series, for changes of labels.
     pub fn series_mut(&mut self) -> &mut [SeriesMeta] {
         &mut self.series
     }
 
-    /// Divides the rows for writes by several threads: runs of `rows` rows of values and presence,
-    /// with the index of the first row.
+    /// Divides the matrix into runs of `rows` rows, for writes by several threads. Returns the
+    /// index of the first row, the values and the presence words of each run.
     pub fn row_runs_mut(
         &mut self,
         rows: usize,
@@ -187,8 +187,7 @@ impl Matrix {
         parts
     }
 
-    /// Reads every series of an operator into the rows, with histograms, one stripe of series per
-    /// thread.
+    /// Reads every series of an operator, including histograms, in parallel by stripe of series.
     fn fill_mixed(
         &mut self,
         ctx: &Context,
@@ -232,7 +231,7 @@ impl Matrix {
         Ok(())
     }
 
-    /// Reads every series of an operator into the rows, one stripe of series per thread.
+    /// Reads the floats of every series of an operator, in parallel by stripe of series.
     fn fill(&mut self, ctx: &Context, operator: &dyn VectorOperator) -> Result<(), QueryError> {
         let steps = self.steps;
         let words = self.words;
@@ -254,20 +253,21 @@ impl Matrix {
     }
 }
 
-/// Returns the bytes of the large label sets of some series.
+/// Returns the bytes of the large label sets of `series`.
 fn all_large_bytes(series: &[SeriesMeta]) -> u64 {
     series.iter().map(|meta| large_bytes(&meta.labels)).sum()
 }
 
-/// Returns the bytes of a label set so large that only the query itself can have created it.
-/// The matrix may outlive the operator that charged for it; other label sets are charged on load.
+/// Returns the bytes of a large label set, 0 for others. Only the query itself creates such label
+/// sets, and the matrix may outlive the operator that charged for it. Other label sets are charged
+/// on load.
 fn large_bytes(labels: &Labels) -> u64 {
     let bytes = labels.as_bytes().len();
     if bytes > LARGE_LABELS_BYTES { bytes as u64 } else { 0 }
 }
 
-/// Consumes an operator, otherwise like [`materialize`]. Large labels are charged by the operator
-/// until it is dropped, then by the matrix.
+/// Materializes an operator like [`materialize`], and drops it. The operator charges for large
+/// label sets until it is dropped, then the matrix does.
 ///
 /// Errors: as for [`materialize`].
 pub fn into_matrix(ctx: &Context, operator: Box<dyn VectorOperator>) -> Result<Matrix, QueryError> {
@@ -350,7 +350,7 @@ impl TileReader for MatrixReader<'_> {
     }
 }
 
-/// Copies `len` bits from `from_start` on to the start of words that are all 0.
+/// Copies `len` bits of `from`, from bit `from_start` on, to the start of `to`, which is all 0.
 fn copy_bits_out(to: &mut [u64], from: &[u64], from_start: usize, len: usize) {
     let shift = from_start % 64;
     for (index, word) in to.iter_mut().enumerate().take(len.div_ceil(64)) {

@@ -7,8 +7,8 @@ use crate::exec::operator::{Context, VectorOperator};
 use crate::exec::schedule::fair::QueryThread;
 use crate::tile::{Tile, TileShape, stripe_rows};
 
-/// Calls `visit` with all tiles of the listed series, the series of the rows and the index of the
-/// first step. Tiles of a stripe come in the order of their steps, stripes in any order.
+/// Calls `visit` for each tile of the listed series, with the series of its rows and the index of
+/// its first step. Tiles of a stripe are in the order of their steps, stripes in any order.
 ///
 /// Errors: errors of the operator's readers, and the limits of the query.
 pub fn scan(
@@ -27,8 +27,8 @@ pub fn scan(
     })
 }
 
-/// Calls `visit` with the tiles of one stripe in the order of their steps, each at most of `shape`,
-/// with the index of the first step and the number of steps.
+/// Calls `visit` for each tile of one stripe, in the order of steps, with the index of its first
+/// step and its number of steps. Tiles are at most as large as `shape`.
 ///
 /// Errors: as for [`scan`], and errors of `visit`.
 pub fn each_tile(
@@ -60,7 +60,7 @@ pub fn each_tile(
     Ok(())
 }
 
-/// Computes series for their errors and annotations, if they may have any.
+/// Evaluates the listed series only for their errors and annotations, if there may be any.
 ///
 /// Errors: as for [`scan`].
 pub fn drain(
@@ -76,7 +76,7 @@ pub fn all_series(operator: &dyn VectorOperator) -> Vec<u32> {
     (0..operator.series().len() as u32).collect()
 }
 
-/// Returns the 64 bits of a row from a step on; bits after the row's end are 0.
+/// Returns the 64 bits of `bits` from bit `step_index` on; bits after the end are 0.
 #[inline]
 pub fn word_at(bits: &[u64], step_index: usize) -> u64 {
     let shift = step_index % 64;

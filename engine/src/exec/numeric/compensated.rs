@@ -8,12 +8,12 @@
 pub struct Sum {
     /// Rounded sum.
     pub sum: f64,
-    /// Compensation, added at the end.
+    /// Accumulated rounding error; [`Sum::total`] adds it.
     pub compensation: f64,
 }
 
 impl Sum {
-    /// Returns the sum of one number.
+    /// Returns a sum that consists of one number.
     #[inline]
     pub fn new(value: f64) -> Sum {
         Sum { sum: value, compensation: 0.0 }
@@ -45,11 +45,12 @@ impl Sum {
     }
 }
 
-/// Adds a number to a compensated sum, without branches, so that loops are vectorized.
+/// Adds a number to a compensated sum; returns the new sum and compensation. Without branches, so
+/// that the compiler vectorizes loops.
 ///
-/// The rounding error is computed without comparing the two numbers: it is a float, and the same
-/// in either order. If it is not finite, the compensation is 0: the sum is not finite either, or
-/// so near the largest float that an intermediate result overflows.
+/// The rounding error is computed without comparing the two numbers: it is exactly a float, and the
+/// same in either order. If the computed error is not finite, the sum is not finite either, or it
+/// is so near the largest float that an intermediate result overflows. Then the compensation is 0.
 /// Source: Knuth, "The Art of Computer Programming", volume 2, 4.2.2, theorem B.
 #[inline(always)]
 pub fn add(sum: f64, compensation: f64, value: f64) -> (f64, f64) {
@@ -60,7 +61,7 @@ pub fn add(sum: f64, compensation: f64, value: f64) -> (f64, f64) {
     (total, if error.abs() <= f64::MAX { compensation + error } else { 0.0 })
 }
 
-/// Returns the mean of some numbers.
+/// Returns the mean of `values`.
 ///
 /// Source: `avg_over_time` of Prometheus: the sum divided by the count until the sum overflows,
 /// then a running mean.
@@ -78,7 +79,8 @@ pub fn mean(values: &[f64]) -> f64 {
     sum.sum / count + sum.compensation / count
 }
 
-/// Continues from a sum of `count` numbers with a running mean of the others.
+/// Returns the mean of `count` numbers with this sum and of `values`, as a running mean, which does
+/// not overflow.
 fn running_mean(sum: Sum, count: usize, values: &[f64]) -> f64 {
     let mut count = count as f64;
     let mut mean = Sum { sum: sum.sum / count, compensation: sum.compensation / count };

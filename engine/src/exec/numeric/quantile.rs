@@ -2,9 +2,10 @@
 
 use std::cmp::Ordering;
 
-/// Returns the φ-quantile, interpolated between adjacent numbers. Numbers are reordered.
+/// Returns the φ-quantile, interpolated between adjacent numbers; reorders `values`.
 ///
-/// NaN counts as smaller than every number; φ below 0 gives −Inf, above 1 +Inf.
+/// NaN counts as smaller than every number. The result is −Inf for φ below 0, and +Inf for φ above
+/// 1.
 /// Source: `quantile` in `promql/quantile.go` of Prometheus.
 pub fn quantile(phi: f64, values: &mut [f64]) -> f64 {
     let place = match place(phi, values.len()) {
@@ -23,8 +24,8 @@ pub struct QuantileRank {
     weight: f64,
 }
 
-/// Returns the position of the φ-quantile of `count` numbers, or its value if it does not depend on
-/// them.
+/// Returns the position of the φ-quantile among `count` numbers. Returns the quantile as `Err` if
+/// it does not depend on the numbers.
 pub fn place(phi: f64, count: usize) -> Result<QuantileRank, f64> {
     if count == 0 || phi.is_nan() {
         return Err(f64::NAN);
@@ -46,16 +47,17 @@ impl QuantileRank {
     }
 }
 
-/// Returns the number at an index in ascending order and the next one; at the end, the last one
-/// twice. Numbers are reordered: those before the index are not greater, those after it not less.
+/// Returns the numbers at `lower` and `lower + 1` in ascending order; if `lower` is the last index,
+/// returns its number twice. Reorders `values`: none before `lower` is greater than the number
+/// there, none after it is less.
 pub fn neighbours(values: &mut [f64], lower: usize) -> (f64, f64) {
     let (_, low, above) = values.select_nth_unstable_by(lower, ascending);
     let low = *low;
     (low, above.iter().copied().min_by(ascending).unwrap_or(low))
 }
 
-/// Orders numbers with NaN below all others, and −0 below 0, so that the number at an index does
-/// not depend on the method.
+/// Orders numbers with NaN below all others, and −0 below 0. So each index has one number,
+/// whichever algorithm sorts or selects.
 pub fn ascending(a: &f64, b: &f64) -> Ordering {
     match (a.is_nan(), b.is_nan()) {
         (false, false) => a.total_cmp(b),

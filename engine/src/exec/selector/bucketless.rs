@@ -1,8 +1,8 @@
 //! Native histograms without buckets, for queries that need only counts and sums.
 //!
-//! Without buckets, counter resets cannot be detected, so each histogram gets a hint whether it was
-//! reset since the previous one. The hint affects results: operators warn of conflicting hints. If
-//! Prometheus skips samples that no step reads, a reset is unknown.
+//! Without buckets, operators cannot detect counter resets. So each histogram gets a hint: whether
+//! the counter was reset since the previous histogram. The hint is visible, because operators warn
+//! of conflicting hints. Where Prometheus skips samples that no step reads, the hint is "unknown".
 //!
 //! Source: `promql/histogram_stats_iterator.go` of Prometheus.
 
@@ -12,14 +12,14 @@ use model::{Advance, Cursor, Histogram, Labels, ResetHint, SampleBatch, SeriesSe
 
 use crate::steps::BucketlessLook;
 
-/// A set whose histograms have no buckets.
+/// Series set that removes the buckets of histograms.
 pub struct BucketlessSet {
     set: Arc<dyn SeriesSet>,
     look: BucketlessLook,
 }
 
 impl BucketlessSet {
-    /// Wraps a set, given how a selector looks at it.
+    /// Wraps a set; `look` contains the times and the lookback of its selector.
     pub fn new(set: Arc<dyn SeriesSet>, look: BucketlessLook) -> BucketlessSet {
         BucketlessSet { set, look }
     }
@@ -62,7 +62,7 @@ impl SeriesSet for BucketlessSet {
 struct BucketlessCursor<'a> {
     cursor: Box<dyn Cursor + 'a>,
     look: BucketlessLook,
-    /// Timestamp of the latest sample of either kind.
+    /// Timestamp of the latest sample, float or histogram.
     latest_ms: Option<i64>,
     /// The latest histogram, unless it was skipped.
     latest: Option<Arc<Histogram>>,
@@ -91,7 +91,8 @@ impl Cursor for BucketlessCursor<'_> {
 }
 
 impl BucketlessCursor<'_> {
-    /// Advances to a sample.
+    /// Advances to the sample at `time_ms`; forgets the latest histogram if Prometheus would skip
+    /// it.
     fn pass(&mut self, time_ms: i64) {
         if self.latest.is_some()
             && self.latest_ms.is_some_and(|latest_ms| self.look.leaps_after(latest_ms))

@@ -1,8 +1,8 @@
 //! Lookup selectors: the newest sample of each series at each step.
 //!
 //! A reader keeps one cursor per series and the newest sample. It reads samples up to the tile's
-//! last step and advances samples and steps together, so each sample is processed once for any
-//! lookback. Series that may have native histograms are processed separately.
+//! last step and advances samples and steps together, so each sample is processed once, however
+//! long the lookback is. Series that may have native histograms are processed separately.
 
 use std::sync::Arc;
 
@@ -30,8 +30,8 @@ pub struct InstantSelector {
 }
 
 impl InstantSelector {
-    /// Returns an operator over the loaded series of a selector that yields samples or their
-    /// timestamps.
+    /// Returns an operator over the loaded series of a selector. The output is values or
+    /// timestamps, as `lookup` requests.
     pub fn new(
         ctx: &Context,
         set: Arc<dyn SeriesSet>,
@@ -56,7 +56,8 @@ impl InstantSelector {
 }
 
 impl InstantSelector {
-    /// Result of lookups in mixed rows; `None` where the engine ignores start timestamps.
+    /// Returns the kind of result in mixed rows; `None` if start timestamps are requested but
+    /// disabled.
     fn mixed_value(&self) -> Option<LookupValue> {
         let value = self.lookup.value;
         let is_ignored = value == LookupValue::StartTimestamp && !self.ctx.uses_start_timestamps;
@@ -137,14 +138,14 @@ struct InstantReader<'a> {
 struct Row<'a> {
     series: u32,
     cursor: SeriesCursor<'a>,
-    /// Timestamp of the newest sample so far; `i64::MIN` before the first.
+    /// Timestamp of the newest sample read; `i64::MIN` before the first.
     newest_ms: i64,
     newest: f64,
-    /// Start timestamp of the newest sample; only of mixed rows.
+    /// Start timestamp of the newest sample; only in mixed rows.
     newest_start_ms: i64,
-    /// The newest sample if it is a histogram; only of mixed rows.
+    /// The newest sample if it is a histogram; only in mixed rows.
     newest_histogram: Option<Arc<Histogram>>,
-    /// True if the series may hold histograms, or starts are requested.
+    /// True if the series may have histograms, or if start timestamps are requested.
     is_mixed: bool,
 }
 
@@ -163,22 +164,22 @@ impl TileTimes {
     }
 }
 
-/// Steps that see every n-th sample of a batch: both are evenly spaced.
+/// Evenly spaced steps, each of which sees the sample `stride` after that of the previous step.
 #[derive(Clone, Copy)]
 struct Even {
-    /// Sample that the first of these steps sees.
+    /// Index of the sample that the first step sees.
     first: usize,
     /// Number of samples from one step to the next.
     stride: usize,
     /// Number of steps; at least one.
     count: usize,
-    /// Age of each sample at its step.
+    /// Time from each sample to its step.
     age_ms: i64,
 }
 
 impl Even {
-    /// Returns the steps from the first of a range on that see samples of the batch, if both are
-    /// equally spaced.
+    /// Returns the first of `steps` that see samples of the batch, if samples and steps are evenly
+    /// spaced.
     #[inline]
     fn of(
         batch: &SampleBatch,
@@ -193,7 +194,8 @@ impl Even {
         }
         let (first, age_ms) = ((passed_ms / sample_ms) as usize, passed_ms % sample_ms);
         let stride = (times.step_ms / sample_ms) as usize;
-        // The newest sample for the step of the last one may be in the next batch.
+        // The next batch may have a newer sample for the step that sees the last sample of this
+        // one.
         let end = batch.len - usize::from(!is_last);
         if first >= end || stride == 0 || age_ms >= times.lookback_ms {
             return None;
@@ -202,7 +204,7 @@ impl Even {
         Some(Even { first, stride, count, age_ms })
     }
 
-    /// Writes the values of the samples.
+    /// Writes the result of each step to `out`; `yields` maps a timestamp and a value to it.
     #[inline]
     fn fill(
         self,
@@ -222,7 +224,7 @@ impl Even {
     }
 }
 
-/// Marks the steps that see samples, unless these are staleness markers.
+/// Sets the presence of the steps, except for samples that are staleness markers.
 #[inline]
 fn set_seen(values: &[f64], even: Even, steps: std::ops::Range<usize>, presence: &mut [u64]) {
     let Even { first, stride, count, .. } = even;
@@ -311,7 +313,8 @@ impl<'s> Row<'s> {
         Ok(advance)
     }
 
-    /// As [`Row::fill`], for a series that may hold both floats and histograms.
+    /// Writes a tile's row like [`Row::fill`], for a series that may have both floats and
+    /// histograms.
     fn fill_mixed(
         &mut self,
         times: TileTimes,
@@ -344,7 +347,7 @@ impl<'s> Row<'s> {
         }
     }
 
-    /// Advances to the newest sample up to a time.
+    /// Advances to the newest sample up to `time_ms`, moving the indices `float` and `histogram`.
     fn look_to(
         &mut self,
         time_ms: i64,
@@ -429,7 +432,7 @@ impl<'s> Row<'s> {
                 set_seen(&batch.values, even, out.clone(), presence);
                 step = out.end;
                 at = even.first + (even.count - 1) * even.stride + 1;
-                // Even if no step is left here: the next tile may see nothing newer.
+                // Even if the tile has no further step: the next tile may have no newer sample.
                 (newest_ms, newest) = (sample_times[at - 1], samples[at - 1]);
             }
             // The presence of 64 steps is collected in a register: changing single bits in memory

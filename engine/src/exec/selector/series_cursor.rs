@@ -9,7 +9,8 @@ use model::{Advance, Cursor, SampleBatch, SeriesSet, SourceError, StepRanges};
 /// Number of rows to prefetch ahead.
 const AHEAD: usize = 3;
 
-/// Prefetches the series of the rows after one that is about to be read.
+/// Prefetches the next series that will be read; `behind` returns the series of the n-th row after
+/// the current one.
 #[inline]
 pub(in crate::exec) fn prefetch_series(set: &dyn SeriesSet, behind: impl Fn(usize) -> Option<u32>) {
     for ahead in 0..AHEAD {
@@ -39,7 +40,7 @@ pub(in crate::exec) struct WantedSeries<'a> {
 }
 
 impl<'a> SeriesCursor<'a> {
-    /// Adds samples up to a time to a batch. `wanted` must be the same in each call.
+    /// Appends samples up to `until_ms` to `batch`. `wanted` must be the same in each call.
     ///
     /// Errors: errors of the cursor.
     #[inline]
