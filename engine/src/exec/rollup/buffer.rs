@@ -1,4 +1,5 @@
-//! Buffer of the samples of one series that ranges still need, and the loop that moves ranges.
+//! Buffer of the samples of one series that current and later ranges need, and the loop that moves
+//! the range.
 
 use std::ops::Range;
 
@@ -8,7 +9,7 @@ use crate::error::QueryError;
 use crate::steps::{LookTimes, Reach};
 use crate::tile::set_all_present;
 
-/// Maximum samples that are moved to the front whenever others have left.
+/// Maximum number of remaining samples for which dropping earlier ones is always worthwhile.
 const KEPT_CHEAP: usize = 256;
 
 /// Decoded samples of one series: those in the current range, and those read ahead.
@@ -20,7 +21,7 @@ pub(super) struct Buffer {
     values: Vec<f64>,
     /// Index from which on timestamps are evenly spaced.
     even_from: usize,
-    /// Distance of these timestamps; above 0 if there are any.
+    /// Distance between evenly spaced timestamps; above 0 if there are any.
     even_step_ms: i64,
     /// Number of samples dropped from the front.
     base: u64,
@@ -30,7 +31,7 @@ pub(super) struct Buffer {
     hi: usize,
 }
 
-/// Samples of a series, with the number of the first one since the series began.
+/// Samples of a series, and how many samples preceded the first of them.
 #[derive(Clone, Copy)]
 pub(super) struct Samples<'a> {
     pub(super) times: &'a [i64],
@@ -44,7 +45,8 @@ impl Samples<'_> {
         Samples { times, values, base }
     }
 
-    /// Returns the number of a sample, which stays the same while the buffer drops earlier ones.
+    /// Returns the number of a sample, counted from the start of the series. It stays the same when
+    /// the buffer drops earlier samples.
     #[inline]
     pub(super) fn number(&self, at: usize) -> u64 {
         self.base + at as u64
@@ -87,12 +89,12 @@ impl Frame<'_> {
     }
 }
 
-/// Ranges with equal numbers of samples, whose first and last samples have the same distances from
-/// the boundaries.
+/// Consecutive ranges with the same number of samples. The distances of the first and last sample
+/// from the range's boundaries are the same in each range.
 pub(super) struct EvenRanges<'a> {
     /// All samples in memory.
     pub(super) samples: Samples<'a>,
-    /// Index after the last sample that has entered.
+    /// Index after the last sample that has already entered the kernel.
     pub(super) entered: usize,
     /// Samples of the first range; at least one.
     pub(super) first: std::ops::Range<usize>,
@@ -106,17 +108,18 @@ pub(super) struct EvenRanges<'a> {
 }
 
 impl EvenRanges<'_> {
-    /// Returns the distance from the first to the last range, in samples.
+    /// Returns the number of samples from the start of the first range to the start of the last
+    /// range.
     #[inline]
     pub(super) fn moved(&self) -> usize {
         self.stride * (self.count - 1)
     }
 }
 
-/// Function of the samples in a range that moves forward.
+/// State of a function over the samples in a range that moves forward.
 ///
-/// Every sample enters once and leaves once, in order; a sample may leave before the value of any
-/// range is needed.
+/// Every sample enters once and leaves once, in order. A sample may enter and leave between two
+/// ranges whose values are requested.
 pub(super) trait Kernel: Send {
     /// Whether the cost of a value may be proportional to the range.
     const LOOKS_AT_ALL: bool = false;
@@ -125,19 +128,20 @@ pub(super) trait Kernel: Send {
     /// Whether [`Kernel::roll_evenly`] is implemented.
     const ROLLS_EVENLY: bool = false;
 
-    /// Adds a sample as the last of the range, which starts at `lo`.
+    /// Appends the sample at index `_at` to the range, which starts at index `_lo`.
     #[inline]
     fn enter(&mut self, _samples: Samples<'_>, _lo: usize, _at: usize) {}
 
-    /// Removes the first sample of the range; samples up to `hi` have entered.
+    /// Removes the first sample of the range, at index `_at`; samples before index `_hi` have
+    /// entered.
     #[inline]
     fn leave(&mut self, _samples: Samples<'_>, _at: usize, _hi: usize) {}
 
     /// Returns the value of a range that is not empty.
     fn value(&mut self, frame: &Frame<'_>) -> Option<f64>;
 
-    /// Computes the values of evenly moving ranges, bit-identical to entering and leaving one by
-    /// one. Returns false without effect if there is no faster way.
+    /// Computes the values of evenly moving ranges, bit-identical to moving sample by sample.
+    /// Returns false, without effect, if the kernel has no faster method for these ranges.
     #[inline]
     fn roll_evenly(&mut self, _ranges: &EvenRanges<'_>, _out: &mut [f64]) -> bool {
         false
@@ -148,7 +152,8 @@ pub(super) trait Kernel: Send {
         0
     }
 
-    /// Checks the parameters of a step whose range has no floats, so that no value is computed.
+    /// Checks the parameters of a step for which no value is computed, because its range has no
+    /// floats.
     fn check_parameters(&mut self, _step: usize) {}
 
     /// Returns the error of invalid parameters, if a value was computed with them.
@@ -164,7 +169,7 @@ pub(super) struct Ranges {
     pub(super) times: LookTimes,
     /// Duration of the ranges.
     pub(super) range_ms: i64,
-    /// Distance to look beyond the ranges.
+    /// Distances before and after each range within which samples are needed, too.
     pub(super) margin: Reach,
 }
 
@@ -175,14 +180,14 @@ impl Ranges {
         self.times.step_ranges(Reach { back_ms, ..self.margin }, false)
     }
 
-    /// Returns the time of the last sample that a step reads.
+    /// Returns the last time at which a step may read a sample.
     pub(super) fn until_ms(&self, step: usize) -> i64 {
         self.times.time(step).saturating_add(self.margin.ahead_ms)
     }
 }
 
 impl Buffer {
-    /// Reserves capacity for more samples. It is charged before it is allocated.
+    /// Reserves capacity for `count` more samples; charges for it before allocating.
     ///
     /// Errors: the query's memory limit.
     #[inline]
@@ -229,7 +234,8 @@ impl Buffer {
         let (times, values) = batch.samples();
         self.extend(times, values);
         let is_complete = self.times.len() == start + times.len();
-        // A single sample has no distance; it may continue that of the others.
+        // A single sample has no distance, but it may continue the even distances of earlier
+        // samples.
         let step_ms = match batch.len {
             1 if batch.even_len == 0 => Some(self.even_step_ms).filter(|step_ms| *step_ms > 0),
             _ => batch.even_step_ms(),
@@ -256,7 +262,7 @@ impl Buffer {
         Buffer { times: self.times, values: self.values, ..Buffer::default() }
     }
 
-    /// Returns whether the buffer has capacity.
+    /// Returns whether the buffer has allocated memory.
     pub(super) fn has_room(&self) -> bool {
         self.times.capacity() > 0
     }
@@ -293,8 +299,9 @@ impl Buffer {
         ((self.times.capacity() + self.values.capacity()) * 8) as u64
     }
 
-    /// Drops samples that no later range needs, once they are not far fewer than the others;
-    /// returns their number. So a buffer rarely grows after its first samples.
+    /// Drops the samples before the current range if few samples remain, or if the dropped ones are
+    /// at least a quarter as many. Returns their number. So a buffer rarely grows after its first
+    /// samples.
     pub(super) fn compact(&mut self) -> usize {
         let kept = self.times.len() - self.lo;
         if self.lo == 0 || (kept > KEPT_CHEAP && self.lo * 4 < kept) {
@@ -335,7 +342,8 @@ impl Buffer {
         Ok(())
     }
 
-    /// Computes up to 64 steps with [`Kernel::roll_evenly`] if all have a value and it applies.
+    /// Computes up to 64 steps with [`Kernel::roll_evenly`]; returns false if the ranges do not
+    /// move evenly or the kernel has no faster method.
     #[inline]
     fn roll_evenly<K: Kernel>(
         &mut self,
@@ -401,7 +409,7 @@ impl Buffer {
         Ok(word)
     }
 
-    /// Returns the ranges of some steps, if all move evenly.
+    /// Returns the ranges of `count` steps from `first_step` on, if they move evenly.
     #[inline]
     fn even_ranges(
         &self,
@@ -417,8 +425,8 @@ impl Buffer {
         }
         let end_ms = ranges.times.time(first_step);
         let start_ms = end_ms.checked_sub(ranges.range_ms)?;
-        // The first range must not start more than one distance before the first even sample, or
-        // where it includes an earlier one: later ranges would contain more samples.
+        // The first range must not start more than one distance before the first even sample, nor
+        // include an earlier sample: otherwise later ranges contain more samples.
         let is_before = start_ms < first_ms;
         let sees_uneven = || self.even_from > 0 && self.times[self.even_from - 1] > start_ms;
         if is_before && (first_ms - start_ms > self.even_step_ms || sees_uneven()) {
@@ -441,8 +449,8 @@ impl Buffer {
         (is_all_there && !even.first.is_empty()).then_some(even)
     }
 
-    /// Returns the ranges of some steps, possibly with gaps between them, if the samples of each
-    /// have the same distances from its boundaries.
+    /// Returns the ranges of `count` steps from `first_step` on, which do not overlap, if the
+    /// samples are at the same positions in each range.
     fn apart_ranges(
         &self,
         ranges: &Ranges,
@@ -455,7 +463,7 @@ impl Buffer {
         }
         let end_ms = times.time(first_step);
         let start_ms = end_ms.checked_sub(range_ms)?;
-        // Samples that entered before are not later than the end of the previous range.
+        // All samples that entered earlier are in or before the previous range.
         let rest = &self.times[self.hi..];
         let lo = self.hi + rest.partition_point(|time_ms| *time_ms <= start_ms);
         let until = |time_ms: i64| lo + self.times[lo..].partition_point(|t| *t <= time_ms);

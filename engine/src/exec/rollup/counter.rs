@@ -9,7 +9,7 @@ use crate::exec::numeric::compensated::Sum;
 use crate::exec::rollup::buffer::{EvenRanges, Frame, Kernel, Samples};
 use crate::exec::rollup::halves::{Both, Halves};
 
-/// Maximum resets in a range that are added one by one, in Prometheus' order.
+/// Maximum number of resets in a range to add one by one, in Prometheus' order.
 const RESETS_ADDED_MAX: usize = 32;
 
 /// `rate`, `increase`, `delta`.
@@ -93,9 +93,9 @@ impl Kernel for Extrapolated {
     }
 }
 
-/// Position of the samples in a range, in seconds.
+/// Distances of the samples in a range, in seconds.
 struct Sampled {
-    /// From the first sample to the last.
+    /// Distance from the first to the last sample.
     sampled: f64,
     /// Extrapolated distances before the first and after the last sample.
     to_start: f64,
@@ -145,8 +145,8 @@ impl Extrapolated {
         self.resets.forget_up_to(samples.number(first.start + ranges.moved()));
     }
 
-    /// Returns the position of the samples in a range, given the first and last timestamps and the
-    /// number of intervals.
+    /// Returns the distances in `range`, given the timestamps of its first and last sample and the
+    /// number of intervals between its samples.
     #[inline]
     fn span(&self, sampled: TimeRange, distances: usize, range: TimeRange) -> Sampled {
         let TimeRange { start_ms: first_ms, end_ms: last_ms } = sampled;
@@ -164,8 +164,8 @@ impl Extrapolated {
         Sampled { sampled, to_start, to_end }
     }
 
-    /// Returns whether a counter may have been zero within the extrapolated distance. Avoids a
-    /// division if zero is clearly further away than the start.
+    /// Returns whether a counter may have been zero within the extrapolated distance. Avoids the
+    /// division for counters that are clearly too high.
     #[inline]
     fn may_reach_zero(&self, span: &Sampled, first_value: f64, rise: f64) -> bool {
         // No short circuit: loops over many ranges call this.
@@ -175,7 +175,7 @@ impl Extrapolated {
             & (span.sampled * first_value <= span.to_start * rise * 1.001)
     }
 
-    /// Returns the factor of an increase.
+    /// Returns the factor that extrapolates an increase to the range.
     #[inline]
     fn factor(&self, span: &Sampled, first_value: f64, rise: f64) -> f64 {
         let mut to_start = span.to_start;
@@ -196,7 +196,7 @@ impl Extrapolated {
     }
 }
 
-/// Resets of a counter in the range, with sums that do not visit all of them.
+/// Resets of a counter in the range, and sums of the values before them, updated incrementally.
 #[derive(Debug, Default)]
 pub(super) struct Resets {
     entries: VecDeque<Reset>,
@@ -209,9 +209,9 @@ pub(super) struct Resets {
 struct Reset {
     /// Number of the sample after the reset.
     number: u64,
-    /// Timestamp of the sample before it: when that leaves a range, so does the reset.
+    /// Timestamp of the sample before the reset; the reset leaves a range with this sample.
     time_ms: i64,
-    /// Value before it.
+    /// Value before the reset.
     value: f64,
 }
 
@@ -221,7 +221,7 @@ impl Resets {
         self.entries.is_empty()
     }
 
-    /// Adds a sample that enters a range with start `lo`.
+    /// Processes the sample at index `at` that enters a range with start index `lo`.
     #[inline]
     pub(super) fn enter(&mut self, samples: Samples<'_>, lo: usize, at: usize) {
         if at > lo && samples.values[at] < samples.values[at - 1] {
@@ -229,12 +229,12 @@ impl Resets {
         }
     }
 
-    /// Adds the samples that enter some ranges. Returns false if many ranges would contain resets;
-    /// then only earlier resets are dropped.
+    /// Processes the samples that enter `ranges`. If many ranges would contain resets, returns
+    /// false and only drops earlier resets.
     fn enter_evenly(&mut self, ranges: &EvenRanges<'_>) -> bool {
         let EvenRanges { samples, first, stride, .. } = ranges;
         self.forget_up_to(samples.number(first.start));
-        // Samples that entered before are known.
+        // Samples that entered earlier are already processed.
         let entered = ranges.entered.max(first.start + 1);
         let end = (first.end + ranges.moved()).max(entered);
         let pairs = samples.values[entered - 1..end].windows(2);
@@ -255,12 +255,13 @@ impl Resets {
         true
     }
 
-    /// Adds a reset: number of the sample after it, timestamp and value of the sample before it.
+    /// Adds a reset: `number` is of the sample after it, `time_ms` and `value` are of the sample
+    /// before it.
     pub(super) fn push(&mut self, number: u64, time_ms: i64, value: f64) {
         self.entries.push_back(Reset { number, time_ms, value });
     }
 
-    /// Drops resets whose later sample has at most this number.
+    /// Drops the resets up to the one just before sample `number`.
     pub(super) fn forget_up_to(&mut self, number: u64) {
         while self.entries.front().is_some_and(|front| front.number <= number) {
             self.entries.pop_front();
@@ -268,13 +269,12 @@ impl Resets {
         }
     }
 
-    /// Adds the values before all resets of a range to its increase.
+    /// Returns the increase `rise` of a range plus the values before all its resets.
     pub(super) fn add_to(&mut self, rise: f64, range: TimeRange) -> f64 {
         self.add_some(rise, 0..self.entries.len(), range)
     }
 
-    /// Adds the values before the resets of a range whose later sample is between two others to its
-    /// increase.
+    /// Returns `rise` plus the values before the resets between the samples `after` and `before`.
     pub(super) fn add_between(
         &mut self,
         rise: f64,
@@ -285,14 +285,16 @@ impl Resets {
         self.add_some(rise, self.between(after, before), range)
     }
 
-    /// Returns the indices of the resets whose later sample is between two others.
+    /// Returns the indices of the resets for which the sample after the reset is between the
+    /// numbers `after` and `before`, both exclusive.
     fn between(&self, after: u64, before: u64) -> Range<usize> {
         let from = self.entries.partition_point(|reset| reset.number <= after);
         let to = self.entries.partition_point(|reset| reset.number < before);
         from..to.max(from)
     }
 
-    /// Returns the same indices by a search from those of an earlier range.
+    /// Returns the same indices as `between`, searching forward from the indices of an `earlier`
+    /// range.
     #[inline]
     fn later(&self, earlier: Range<usize>, after: u64, before: u64) -> Range<usize> {
         let Range { start: mut from, end: mut to } = earlier;
@@ -317,9 +319,9 @@ impl Resets {
         }
         let number = |place: usize| *base + place as u64;
         let boundary_ms = halves.boundary_ms(range);
-        // A reset across the boundary enters with the sample after it, but leaves with the one
-        // before it: it belongs before the boundary, which was found without it. It may have left
-        // already, if the ranges between had too few resets to need sums.
+        // A reset across the boundary enters with the sample after it, but leaves with the sample
+        // before it. So it belongs before the boundary, which was determined without it. It may
+        // have left already, if the ranges in between had too few resets to need sums.
         let comes_late = |boundary: u64| {
             let Some(at) = boundary.checked_sub(*base).map(|at| at as usize) else { return true };
             let reset = entries.get(at).filter(|_| at < some.end);

@@ -1,6 +1,6 @@
 //! `anchored` and `smoothed` ranges, which also use samples outside the range.
 //!
-//! Frames here are larger than the range by the margins of the plan.
+//! Frames are larger than the range: they include the margins of the plan.
 
 use std::collections::VecDeque;
 
@@ -21,7 +21,7 @@ pub(super) struct ExtendedRate {
     pub(super) resets: Resets,
 }
 
-/// Samples of a frame that count, and the values at both boundaries.
+/// Samples of a frame that belong to the extended range, and the values at both boundaries.
 pub(super) struct Extent {
     /// First sample in the range.
     pub(super) first: usize,
@@ -31,8 +31,8 @@ pub(super) struct Extent {
     pub(super) right: f64,
 }
 
-/// Returns the part of a frame's samples that make up an extended range; `None` if no sample is
-/// after the start of the range.
+/// Returns the samples of a frame that belong to the extended range; `None` if no sample is after
+/// the start of the range.
 pub(super) fn extent(
     times: &[i64],
     values: &[f64],
@@ -69,7 +69,7 @@ pub(super) fn extent(
     Some(Extent { first, end: end.max(first), left, right })
 }
 
-/// Returns the value at a time between two samples; a decreasing counter is taken to start at 0.
+/// Returns the value at `time_ms` between two samples; if a counter decreased, interpolates from 0.
 ///
 /// Source: `interpolate` of Prometheus.
 fn interpolate(times: &[i64], values: &[f64], time_ms: i64, is_counter: bool) -> f64 {

@@ -21,8 +21,8 @@ pub(super) enum Feed<'a> {
 
 /// Cursors over loaded series.
 ///
-/// Each cursor is opened when its row is first read. A sequential read has one open cursor at a
-/// time, and the memory of one.
+/// Each cursor is opened when its row is first read. Sequential reads have only one open cursor at
+/// a time.
 pub(super) struct CursorFeed<'a> {
     set: &'a dyn SeriesSet,
     step_ranges: Option<StepRanges>,
@@ -80,8 +80,8 @@ impl<'a> GridRow<'a> {
 }
 
 impl<'a> Feed<'a> {
-    /// Returns the samples of some series; samples that no range contains may be missing. `batch`
-    /// is a buffer for reuse.
+    /// Creates a feed of the samples of `series`; samples outside `step_ranges` may be missing.
+    /// `batch` is a buffer for reuse.
     pub(super) fn new(
         ctx: &'a Context,
         origin: &'a Origin,
@@ -120,14 +120,14 @@ impl Feed<'_> {
 }
 
 impl CursorFeed<'_> {
-    /// Prefetches the series of the rows after one that is about to be read.
+    /// Prefetches the next series that will be read; see [`prefetch_series`].
     #[inline]
     pub(super) fn prefetch(&self, behind: impl Fn(usize) -> Option<u32>) {
         prefetch_series(self.set, behind);
     }
 
-    /// Passes on the samples of a row up to a time, in batches. `row` contains its index here and
-    /// the index of its series; its cursor is closed after the last samples.
+    /// Calls `push` with the samples of a row up to `until_ms`, in batches. If `is_last`, closes
+    /// the row's cursor afterwards.
     #[inline]
     pub(super) fn take(
         &mut self,
@@ -160,7 +160,7 @@ impl CursorFeed<'_> {
 }
 
 impl GridFeed<'_> {
-    /// Passes on all values up to a time, row by row, possibly with later ones.
+    /// Calls `push` with the values of each row up to `until_ms`, and possibly with later values.
     pub(super) fn pull(
         &mut self,
         until_ms: i64,

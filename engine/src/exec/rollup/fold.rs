@@ -6,7 +6,7 @@ use crate::exec::numeric::compensated::{self, Sum};
 use crate::exec::rollup::buffer::{Frame, Kernel, Samples};
 use crate::exec::rollup::halves::{Both, Halves};
 
-/// Sums below this fraction of the sum of absolute values are recomputed in order.
+/// Sums below this fraction of the sum of absolute values are recomputed in Prometheus' order.
 const CANCELLATION_MAX: f64 = 1e-11;
 
 /// `sum_over_time`, `avg_over_time`.
@@ -23,7 +23,7 @@ impl Fold {
     }
 }
 
-/// Sum of some samples, and of their absolute values.
+/// Sum of values, and sum of their absolute values.
 #[derive(Debug, Clone, Copy, Default)]
 struct PartialSum {
     sum: Sum,
@@ -68,7 +68,8 @@ impl Kernel for Fold {
 
 /// `min_over_time`, `max_over_time`, `ts_of_min_over_time`, `ts_of_max_over_time`.
 ///
-/// The deque holds the samples that may become the extreme: each beats all later ones.
+/// The deque holds the samples that are or may become the extreme: each beats all later samples in
+/// it.
 /// Source: `compareOverTime` of Prometheus: NaN loses to every number.
 #[derive(Debug)]
 pub(super) struct Extreme {

@@ -31,9 +31,9 @@ pub(super) struct Halves<P> {
     boundary_ms: i64,
     /// Number of the first item after the boundary; `None` before the first range.
     boundary: Option<u64>,
-    /// Number after the last item in `back`.
+    /// Number of the next item to add to `back`.
     end: u64,
-    /// Sums of the items before the boundary: of the last one, of the last two, and so on.
+    /// Sums of the last item before the boundary, of the last two, of the last three, and so on.
     front: Vec<P>,
     back: P,
 }
@@ -68,8 +68,8 @@ impl<P: Copy + Default> Halves<P> {
         })
     }
 
-    /// Returns the sums over the items with these numbers. `boundary` returns the number of the
-    /// first item after the boundary, and `items` returns items by number.
+    /// Returns the sums over the items `numbers`. `boundary` returns the number of the first item
+    /// after the boundary, and `items` returns items by number.
     #[inline]
     pub(super) fn of<I: DoubleEndedIterator>(
         &mut self,

@@ -86,9 +86,9 @@ pub struct RollupOperator {
     mixing: Mixing,
     /// True if the samples may contain histograms.
     takes_histograms: bool,
-    /// True if the result may contain histograms if the samples do.
+    /// True if samples with histograms may lead to a result with histograms.
     gives_histograms: bool,
-    /// Buffers of finished readers for reuse: the system would have to zero new ones each time.
+    /// Buffers of finished readers for reuse: the operating system would have to zero new memory.
     spare: Mutex<Vec<Spare>>,
     _reservation: Reservation,
 }
@@ -101,7 +101,7 @@ struct Spare {
     reservation: Option<Reservation>,
 }
 
-/// Evaluation of ranges.
+/// Ranges, and the kernel and annotation source of the function over them.
 struct Method {
     kernel: RollupKernel,
     histograms: Histograms,
@@ -111,7 +111,8 @@ struct Method {
 }
 
 impl RollupOperator {
-    /// Returns the operator of a planned call; `args` are its evaluated other arguments.
+    /// Returns the operator of a planned call; `args` are its evaluated arguments except for the
+    /// range.
     ///
     /// Errors: a function that does not support the range's mode, and the memory limit.
     pub fn new(
@@ -151,8 +152,8 @@ impl RollupOperator {
         RollupOperator::build(ctx, steps, Origin::Set(set), ranges, how, false)
     }
 
-    /// Returns an operator that counts the samples of each range, including those outside it that
-    /// its mode needs; a histogram counts by its size.
+    /// Returns an operator that counts the samples of each range, including those that its mode
+    /// needs outside the range. A histogram counts by its size.
     pub fn range_sizes(
         ctx: &Context,
         steps: Steps,
@@ -259,7 +260,7 @@ impl VectorOperator for RollupOperator {
     }
 }
 
-/// Returns the distance that a range looks back and ahead, including its margin.
+/// Returns the distances that a range reaches back and ahead, including its margin.
 fn whole_reach(input: &RangeInput) -> Reach {
     let back_ms = input.range_ms.saturating_add(input.margin.back_ms);
     Reach { back_ms, ahead_ms: input.margin.ahead_ms }

@@ -1,25 +1,25 @@
 //! Sums over a moving range that determine variance and regression.
 //!
-//! The range is kept in two parts ([`super::halves`]), so that nothing is subtracted. Times and
-//! values are relative to an origin inside the part, the sample next to the boundary, so that
-//! little cancels. The two parts are merged using the difference of their means.
+//! The range is kept in two parts ([`super::halves`]), so that nothing is subtracted. In each part,
+//! times and values are relative to the sample next to the boundary, which limits cancellation. The
+//! two parts are merged using the difference of their means.
 
 use crate::exec::numeric::compensated::Sum;
 use crate::exec::rollup::buffer::{Frame, Samples};
 use crate::exec::rollup::halves::{Both, Halves};
 
-/// Maximum growth of Prometheus' rounding errors up to which sums replace its loop over samples:
-/// results then agree to about 1e-10. Above, the loop is used.
+/// Maximum growth of rounding errors for which sums replace Prometheus' loop over samples: results
+/// then agree to about 1e-10.
 const CONDITION_MAX: f64 = 1e5;
 
-/// Kinds of the values in a moving range.
+/// Counts of NaN, infinite and changed values in a moving range.
 #[derive(Debug, Default)]
 struct Kinds {
     /// Number of NaN values.
     nan_count: usize,
     /// Number of infinite values.
     infinite_count: usize,
-    /// Number of adjacent values that differ.
+    /// Number of values that differ from the previous value.
     change_count: usize,
 }
 
@@ -49,7 +49,7 @@ impl Kinds {
 #[derive(Debug, Clone, Copy, Default)]
 struct Squares {
     count: f64,
-    /// Value that others are relative to: the first of them.
+    /// Value that the sums are relative to: the first value.
     origin: f64,
     first: Sum,
     second: Sum,
@@ -83,7 +83,7 @@ impl Squares {
     }
 }
 
-/// Variance of some values.
+/// Count, mean and squared distances of a set of values.
 struct Spread {
     count: f64,
     origin: f64,
@@ -91,7 +91,7 @@ struct Spread {
     mean: f64,
     /// Sum of squared distances from the mean.
     squares: f64,
-    /// Amount that was subtracted.
+    /// Amount that cancelled in subtractions.
     cancelled: f64,
 }
 
@@ -159,7 +159,7 @@ impl MovingVariance {
     }
 }
 
-/// Sample that times and values are relative to.
+/// Sample that the times and values in sums are relative to.
 #[derive(Debug, Clone, Copy, Default)]
 struct Origin {
     time_ms: i64,
@@ -212,7 +212,7 @@ impl Products {
     }
 }
 
-/// Means and covariance of some samples.
+/// Means and covariance of a set of samples.
 struct Scatter {
     count: f64,
     origin: Origin,
@@ -222,7 +222,7 @@ struct Scatter {
     /// Sums, not divided by the count.
     covariance: f64,
     variance: f64,
-    /// Amounts that cancelled in both.
+    /// Amounts that cancelled in the covariance and in the variance.
     lost: f64,
     lost_of_x: f64,
 }
@@ -264,15 +264,14 @@ pub(super) struct RegressionLine {
     pub(super) slope: f64,
     /// Value at the time of the intercept.
     pub(super) intercept: f64,
-    /// Growth of rounding errors.
+    /// Factor by which rounding errors grew.
     condition: f64,
     /// Largest term of the intercept.
     term_max: f64,
 }
 
 impl RegressionLine {
-    /// Returns the value at this number of seconds after the intercept; `None` if rounding errors
-    /// would be visible.
+    /// Returns the value `seconds` after the intercept; `None` if rounding errors would be visible.
     pub(super) fn at(&self, seconds: f64) -> Option<f64> {
         let rise = self.slope * seconds;
         let value = rise + self.intercept;
@@ -298,7 +297,7 @@ impl MovingLine {
         self.kinds.change_count == 0
     }
 
-    /// Returns whether a value is NaN, so that slope and intercept are.
+    /// Returns whether a value is NaN, so that slope and intercept are NaN.
     #[inline]
     pub(super) fn has_nan(&self) -> bool {
         self.kinds.nan_count > 0
@@ -317,7 +316,7 @@ impl MovingLine {
             }
             Both { front, back } => front.or(back)?.scatter(),
         };
-        // Prometheus' sums, which are relative to the intercept's time and to the value 0.
+        // Means relative to the intercept's time and to the value 0, as in Prometheus.
         let theirs_x = x - intercept_ms.wrapping_sub(origin.time_ms) as f64 / 1e3;
         let theirs_y = y + origin.value;
         let lost = lost.max((theirs_x * theirs_y * n).abs());

@@ -1,13 +1,13 @@
 //! Values of a range in ascending order, updated from step to step.
 //!
-//! If adjacent ranges share most samples, values that leave are replaced by those that enter: two
-//! binary searches and a move of the values in between. If they share few, the required values are
-//! selected without sorting.
+//! If adjacent ranges share most samples, each value that enters replaces one that leaves: two
+//! binary searches and a move of the values in between. Otherwise, only the required values are
+//! selected, without sorting.
 
 use crate::exec::rollup::buffer::Frame;
 
-/// A range is kept sorted while at most one in this many of its samples changes per step: with more
-/// changes, selection is cheaper.
+/// Values are kept sorted while at most one in this many changes per step; with more changes,
+/// selection is cheaper.
 const SHARE_OF_CHANGES: usize = 8;
 
 /// Values with NaN below all others, and −0 below 0.
@@ -19,17 +19,17 @@ pub(super) struct Ordered {
     is_sorted: bool,
     /// Number of the first sample.
     first: u64,
-    /// Number after the last sample.
+    /// Number of the last sample, plus 1.
     end: u64,
 }
 
-/// Returns an integer that sorts like the float; all NaN are equal and below every other.
+/// Returns an integer that sorts like the float; all NaN have the same key, below every other key.
 #[inline]
 fn key(value: f64) -> i64 {
     if value.is_nan() { i64::MIN } else { flipped(value.to_bits() as i64) }
 }
 
-/// Returns the float of a key.
+/// Returns the float with this key.
 #[inline]
 fn value(key: i64) -> f64 {
     f64::from_bits(flipped(key) as u64)
@@ -45,7 +45,7 @@ impl Ordered {
     /// Bytes of a value.
     pub(super) const SAMPLE_BYTES: u64 = size_of::<i64>() as u64;
 
-    /// Sets the samples of a range, which is not before the previous one.
+    /// Replaces the values by those of a range, which does not start before the previous range.
     pub(super) fn take(&mut self, frame: &Frame<'_>) {
         let first = frame.samples.number(frame.lo);
         let end = frame.samples.number(frame.hi);
@@ -68,8 +68,8 @@ impl Ordered {
 
     /// Replaces the values that have left since the previous range by new ones.
     fn replace_all(&mut self, frame: &Frame<'_>) {
-        // A range with common samples directly follows the previous one: after an empty range, this
-        // one would begin after `end`. So the samples that have left are still in memory.
+        // A range that shares samples with the previous one directly follows it: after an empty
+        // range, it would begin after `end`. So the samples that have left are still in memory.
         let left = frame.samples.place(self.first)..frame.lo;
         let come = frame.samples.place(self.end)..frame.hi;
         let values = frame.samples.values;
@@ -89,7 +89,7 @@ impl Ordered {
         }
     }
 
-    /// Replaces an existing key; keys between the two positions move by one.
+    /// Replaces the key `old` by `new`; keys between the two positions move by one.
     #[inline]
     fn replace(&mut self, old: i64, new: i64) {
         let from = self.keys.partition_point(|k| *k < old);
@@ -151,10 +151,11 @@ impl Ordered {
         distances.quantile(0.5)
     }
 
-    /// Returns the distance from a number at an index in ascending order, and the next one.
+    /// Returns the distances from `middle` at `index` and `index + 1`, in ascending order of
+    /// distances.
     ///
-    /// On either side of the number, distances ascend away from it: a binary search finds how many
-    /// of the `index` smallest are on the left.
+    /// On either side of `middle`, distances ascend away from it. A binary search finds how many of
+    /// the `index` smallest distances are on the left side.
     fn distances(&self, middle: f64, index: usize) -> (f64, f64) {
         let middle_at = self.keys.partition_point(|k| value(*k) < middle);
         let (left_count, right_count) = (middle_at, self.keys.len() - middle_at);
@@ -170,7 +171,7 @@ impl Ordered {
                 low = taken + 1;
             }
         }
-        // Beyond the end is NaN, which loses against any number.
+        // Beyond the ends, the distance is NaN, which loses against any number.
         let (next_left, next_right) = (left(low), right(index - low));
         let is_left = next_left <= next_right || next_right.is_nan();
         if is_left {
@@ -186,7 +187,8 @@ impl Ordered {
     }
 }
 
-/// Returns the φ-quantile of numbers, given a function that returns a pair of adjacent ones.
+/// Returns the φ-quantile of `count` numbers; `pair` returns the numbers at an index and the next
+/// index.
 #[inline]
 fn between(phi: f64, count: usize, pair: impl FnOnce(usize) -> (f64, f64)) -> f64 {
     let rank = phi * (count - 1) as f64;

@@ -50,7 +50,7 @@ impl OutputAnnotation {
         }
     }
 
-    /// Processes the presence of one row of a tile that begins at a step.
+    /// Records the annotation if the row of a tile that begins at `first_step` has output.
     #[inline]
     pub(super) fn take(&self, ctx: &Context, series: u32, first_step: usize, presence: &[u64]) {
         match self {
@@ -101,7 +101,7 @@ pub(super) fn cause(rollup: &Rollup, kernel: &RollupKernel, origin: &Origin) -> 
             rollup.call.args.first().map_or(rollup.input.span, |arg| arg.span)
         }
         (_, Origin::Set(_)) => rollup.input.span,
-        // The range vector that Prometheus makes of a subquery has no position in the query.
+        // In Prometheus, the range vector of a subquery has no position in the query.
         (_, Origin::Operator(_)) => Span::default(),
     };
     Cause { at, operands: rollup.call.arguments_span() }

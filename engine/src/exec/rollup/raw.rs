@@ -79,7 +79,7 @@ pub fn raw_series(
 struct Read {
     times: Vec<i64>,
     values: Vec<f64>,
-    /// Including staleness markers.
+    /// Histograms, including staleness markers.
     histograms: Vec<(i64, Arc<Histogram>)>,
 }
 

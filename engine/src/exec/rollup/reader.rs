@@ -13,7 +13,7 @@ use crate::exec::rollup::{RollupOperator, Spare};
 use crate::tile::Tile;
 
 impl RollupOperator {
-    /// Returns a reader of some series with a kernel each.
+    /// Returns a reader of `series` with one kernel per series.
     pub(super) fn reader<'a, K: Kernel + 'a>(
         &'a self,
         series: &[u32],
@@ -39,11 +39,11 @@ impl RollupOperator {
 struct RollupReader<'a, K: Kernel> {
     operator: &'a RollupOperator,
     rows: Vec<Row<K>>,
-    /// Buffers for rows without samples so far.
+    /// Unused buffers, for rows that have no samples yet.
     idle: Vec<Buffer>,
     feed: Feed<'a>,
     step: usize,
-    /// For the buffers and the other memory of rows.
+    /// Charge for the buffers and the other memory of rows.
     reservation: Reservation,
 }
 
@@ -51,15 +51,15 @@ struct RollupReader<'a, K: Kernel> {
 struct Row<K> {
     series: u32,
     buffer: Buffer,
-    /// `None` after the last step.
+    /// Kernel; `None` after the last step.
     kernel: Option<K>,
-    /// Set from the first histogram on, or from the first start timestamp if those matter.
+    /// Set at the first histogram, or at the first start timestamp if the function uses these.
     mixed: Option<Box<Mixed>>,
     /// Memory charged in addition to the buffer.
     charged_bytes: u64,
 }
 
-/// Minimum samples of rows whose kernel memory is charged in advance; other rows are charged
+/// Minimum samples of a row to charge its kernel memory in advance; for other rows, it is charged
 /// afterwards.
 const LARGE_ROW: usize = 1 << 14;
 
@@ -149,7 +149,7 @@ impl<K: Kernel> Row<K> {
         self.settle(reservation)
     }
 
-    /// Adds the values of a subquery at some of its steps.
+    /// Adds the values of a subquery at the steps of one tile.
     fn take_grid(
         &mut self,
         operator: &RollupOperator,
@@ -248,8 +248,8 @@ impl RollupOperator {
         Box::new(Mixed::new(&self.mixing, &self.kernel, &self.ranges, buffer))
     }
 }
-/// Locks the buffers. The mutex cannot be poisoned with broken data: no code of a query runs under
-/// it.
+/// Locks the buffers. A poisoned mutex still has valid data: no code of a query runs while it is
+/// locked.
 fn lock(spare: &Mutex<Vec<Spare>>) -> MutexGuard<'_, Vec<Spare>> {
     spare.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -97,7 +97,7 @@ pub(super) struct Mad {
 
 impl Kernel for Mad {
     const LOOKS_AT_ALL: bool = true;
-    // The distances from the median are held in addition to the values.
+    // Memory holds the distances from the median in addition to the values.
     const SAMPLE_BYTES: u64 = 2 * Ordered::SAMPLE_BYTES;
 
     fn value(&mut self, frame: &Frame<'_>) -> Option<f64> {

@@ -16,7 +16,7 @@ fn flat(value: f64) -> (f64, f64) {
 
 /// Fits a line to samples; returns the slope per second and the value at the time of the intercept.
 ///
-/// Shape: as many values as times, at least one.
+/// Shape: `times` and `values` have the same length, at least 1.
 /// Source: `linearRegression` of Prometheus.
 fn regression(times: &[i64], values: &[f64], intercept_ms: i64) -> (f64, f64) {
     let first = values[0];
@@ -80,7 +80,7 @@ impl Kernel for Slope {
 /// `predict_linear`.
 #[derive(Debug)]
 pub(super) struct Prediction {
-    /// Seconds ahead, by step.
+    /// Seconds from the step to the predicted time, by step.
     seconds: Arc<[f64]>,
     /// Times of the steps, which differ from the range's ends if the range is pinned by `@`.
     steps: Steps,

@@ -20,7 +20,7 @@ pub(in crate::exec::rollup) struct Rate {
     range_seconds: f64,
     /// Resets of the floats.
     resets: Resets,
-    /// Number of the last float whose start timestamp is before the previous float.
+    /// Number of the last float that has a start timestamp before the previous float.
     last_overlap: Option<u64>,
 }
 
@@ -179,7 +179,7 @@ impl Rate {
 
     /// Returns the increase of at least two histograms.
     ///
-    /// Histograms in between are read only if anything has changed among them.
+    /// Reads the histograms in between only if there may be a reset or a change of schema.
     fn rise(&self, frame: &MixedFrame<'_>, remarks: &mut RangeAnnotations) -> Option<Histogram> {
         let entries = frame.entries();
         let (first, last) = (&entries[0], &entries[entries.len() - 1]);
@@ -230,14 +230,14 @@ impl Rate {
     }
 }
 
-/// Returns a histogram of zero with the layout of another.
+/// Returns an empty histogram with the bucket layout of `entry`.
 fn before_all(entry: &HistoryEntry) -> Histogram {
     let Histogram { schema, custom_bounds, .. } = &*entry.histogram;
     Histogram { schema: *schema, custom_bounds: Arc::clone(custom_bounds), ..Histogram::default() }
 }
 
-/// Adds the histogram before each reset, with `base` instead of the first one; returns whether all
-/// can be added.
+/// Adds the histogram before each reset to `rise`, with `base` in place of the first histogram.
+/// Returns false if a histogram cannot be added.
 fn add_resets(
     rise: &mut Histogram,
     base: &Histogram,
@@ -267,7 +267,8 @@ fn add_resets(
     true
 }
 
-/// Adds a histogram and the resulting annotations; `None` if the two cannot be combined.
+/// Adds `other` to `sum`, and the resulting annotations to `remarks`; `None` if the histograms
+/// cannot be combined.
 pub(in crate::exec::rollup) fn add(
     sum: &mut Histogram,
     other: &Histogram,

@@ -108,8 +108,7 @@ impl Rate {
     }
 }
 
-/// Histograms of an extended range, from the one for its left boundary to the one for its right
-/// boundary.
+/// Histograms of an extended range; `first` and `last` determine the left and the right boundary.
 struct Within<'a> {
     entries: &'a [HistoryEntry],
     first: usize,
@@ -160,8 +159,8 @@ impl Within<'_> {
     }
 }
 
-/// Interpolates between two histograms; for a counter reset in between, from zero. `None` if the
-/// two cannot be combined.
+/// Interpolates between two histograms; if a counter was reset in between, interpolates from zero.
+/// `None` if the histograms cannot be combined.
 ///
 /// Source: `interpolateHistograms` of Prometheus.
 fn between(
@@ -202,7 +201,7 @@ fn sub(value: &mut Histogram, other: &Histogram, remarks: &mut RangeAnnotations)
     }
 }
 
-/// `smoothed` instant selector: the histogram interpolated between those around each step.
+/// `smoothed` instant selector: interpolates between the histograms before and after each step.
 ///
 /// Source: `smoothSeries` of Prometheus.
 #[derive(Debug)]
@@ -234,7 +233,7 @@ impl MixedKernel for SmoothedLookup {
             return Answer::Nothing;
         };
         let Some(next) = next else {
-            // The hint refers to the previous histogram, not to the value.
+            // The hint compares `before` with its previous histogram; here it has no meaning.
             let reset_hint = ResetHint::Unknown;
             let histogram = Histogram { reset_hint, ..(*before.histogram).clone() };
             return Answer::Histogram(Arc::new(histogram));

@@ -1,4 +1,4 @@
-//! Histograms of one series that ranges still need.
+//! Histograms of one series that current and later ranges need.
 
 use std::sync::Arc;
 
@@ -16,8 +16,8 @@ pub(super) struct HistoryEntry {
     pub(super) is_reset: bool,
     /// Whether the start timestamp is before the previous histogram.
     pub(super) overlaps: bool,
-    /// Number of the first histogram since which all have one schema and one kind (gauge or not),
-    /// without reset or overlap.
+    /// Number of the first histogram of a sequence that ends here and has one schema and one kind
+    /// (gauge or not), without reset or overlap.
     pub(super) steady_from: u64,
 }
 
@@ -80,14 +80,14 @@ impl History {
         self.entries.push(entry);
     }
 
-    /// Drops histograms that no later range needs, once they are half of all.
+    /// Drops histograms that no later range needs, once they are at least half of the entries.
     pub(super) fn compact(&mut self) {
-        // The last one is kept for comparison with the next.
+        // Keeps the last histogram for comparison with the next one.
         let count = self.lo.min(self.entries.len().saturating_sub(1));
         if count == 0 || self.lo * 2 < self.entries.len() {
             return;
         }
-        // Of equal adjacent histograms, the last one dropped frees the bytes.
+        // Adjacent entries may share a histogram; dropping the last of them frees its bytes.
         let ends = self.entries[..=count].windows(2);
         let freed = ends.filter(|pair| !Arc::ptr_eq(&pair[0].histogram, &pair[1].histogram));
         self.bytes -= freed.map(|pair| histogram_bytes(&pair[0].histogram)).sum::<u64>();

@@ -1,9 +1,10 @@
 //! Ranges over series with native histograms, or with start timestamps.
 //!
-//! Floats of such a series are in the usual buffer, its histograms in a separate one. If floats
-//! have the usual result, the float kernel computes it first, and only ranges with histograms are
-//! processed here. The relation of a histogram to the previous one (reset, other schema) is
-//! determined once, when it enters, so that most ranges need only their first and last histogram.
+//! Floats of such a series are in the usual buffer, its histograms in a separate buffer. If
+//! histograms do not affect the results of floats, the float kernel runs first, and this module
+//! processes only ranges with histograms. When a histogram enters, it is compared once with the
+//! previous one (reset, other schema), so that most ranges need only their first and last
+//! histogram.
 
 pub(super) mod counter;
 pub(super) mod extended;
@@ -33,10 +34,10 @@ use starts::Started;
 /// Work of a histogram, in units of a float.
 const HISTOGRAM_WORK: usize = 16;
 
-/// Needs of a function regarding mixed series.
+/// Data of mixed series that a function needs.
 #[derive(Debug, Clone)]
 pub(super) struct Mixing {
-    /// Whether it reads histograms and not only their timestamps.
+    /// Whether the function reads histograms and not only their timestamps.
     needs_histograms: bool,
     /// True if resets matter.
     needs_resets: bool,
@@ -85,9 +86,9 @@ impl Mixing {
 /// Data of a series in addition to its floats, and the kernel for both.
 pub(super) struct Mixed {
     history: History,
-    /// Start timestamps of the first floats in memory; missing ones are 0.
+    /// Start timestamps of the floats in memory, by index; 0 for floats after the end of the list.
     starts: Vec<i64>,
-    /// Number of samples of either kind that have left or entered the range.
+    /// Numbers of samples (floats and histograms) that have left and entered the range.
     left: u64,
     entered: u64,
     kernel: Box<dyn MixedKernel>,
@@ -125,7 +126,7 @@ pub(super) struct MixedFrame<'a> {
     /// All floats in memory.
     samples: Samples<'a>,
     starts: &'a [i64],
-    /// First float of the range, and the index after the last.
+    /// Indices of the first float of the range and after the last float.
     float_lo: usize,
     float_hi: usize,
     /// All histograms in memory.
@@ -136,7 +137,7 @@ pub(super) struct MixedFrame<'a> {
     /// Start of the range, exclusive.
     start_ms: i64,
     end_ms: i64,
-    /// Number of the first sample of the range, of either kind.
+    /// Number of the first sample (float or histogram) of the range.
     first: u64,
 }
 
@@ -168,10 +169,10 @@ impl MixedFrame<'_> {
     }
 }
 
-/// Function of the floats and histograms in a range that moves forward.
+/// State of a function over the floats and histograms in a range that moves forward.
 ///
-/// Called for each histogram and each range that may contain one, which justifies a dynamic call;
-/// series of only floats have other kernels.
+/// Calls are dynamic, which costs little next to histograms; series without histograms use
+/// [`Kernel`].
 pub(super) trait MixedKernel: Send {
     /// Returns whether the float kernel must be evaluated first.
     fn follows_floats(&self) -> bool {
@@ -183,9 +184,9 @@ pub(super) trait MixedKernel: Send {
         false
     }
 
-    /// Adds a sample as the last of the range, of either kind.
+    /// Appends a float or a histogram to the range.
     ///
-    /// `number` counts samples of both kinds since the series began.
+    /// `_number` counts the floats and histograms since the start of the series.
     fn enter(&mut self, _frame: &MixedFrame<'_>, _sample: Entered, _number: u64) {}
 
     /// Returns the result of a range that is not empty.
@@ -261,7 +262,7 @@ impl Mixed {
         self.history.push(sample);
     }
 
-    /// Removes the reset hint of a subquery's histogram, which refers to another previous one.
+    /// Removes the reset hint of a subquery's histogram, which does not refer to the previous step.
     ///
     /// Source: `evalSubquery` of Prometheus.
     fn without_reset_hint(&self, histogram: Arc<Histogram>) -> Arc<Histogram> {
@@ -356,7 +357,7 @@ impl Mixed {
         }
     }
 
-    /// Reports annotations of the tile: overlaps each time, others once.
+    /// Reports the annotations of the tile: overlaps in each tile, all others once per series.
     pub(super) fn report(&mut self, ctx: &Context, mixing: &Mixing, name: &str) {
         let fresh = self.said.without(self.reported);
         fresh.say(ctx, name, mixing.cause);
@@ -380,7 +381,7 @@ impl Mixed {
 }
 
 impl History {
-    /// Returns the frame of these floats and of the histograms; its boundaries are not set yet.
+    /// Returns a frame of `floats` and of the current histograms, without the time boundaries.
     fn frame<'a>(
         &'a self,
         samples: Samples<'a>,

@@ -140,7 +140,7 @@ impl Neighbours {
 
 impl MixedKernel for Neighbours {
     fn enter(&mut self, frame: &MixedFrame<'_>, sample: Entered, number: u64) {
-        // A previous sample that has left the range is not compared: it may not be in memory.
+        // The first sample of the range is not compared: the previous sample may not be in memory.
         let is_first = frame.times().len() + frame.entries().len() == 1;
         if let Some(last) = self.last
             && !is_first

@@ -74,12 +74,12 @@ impl RangeAnnotations {
         self.0 & remark as u16 != 0
     }
 
-    /// Returns the annotations that are not in another set.
+    /// Returns the annotations that are not in `other`.
     pub(super) fn without(self, other: RangeAnnotations) -> RangeAnnotations {
         RangeAnnotations(self.0 & !other.0)
     }
 
-    /// Reports all annotations except overlaps for a metric.
+    /// Reports all annotations except overlaps for the metric `name`.
     pub(super) fn say(self, ctx: &Context, name: &str, cause: Cause) {
         let name = quoted(name);
         for remark in ALL.into_iter().filter(|remark| self.has(*remark)) {

@@ -23,7 +23,8 @@ pub(super) fn is_reset(before: Started, after: Started) -> bool {
             || after.start_ms == before.time_ms && begins_at_sample())
 }
 
-/// Returns whether a start timestamp is before the previous sample, which has another one.
+/// Returns whether a start timestamp is before the previous sample and differs from that sample's
+/// start timestamp.
 ///
 /// Source: `checkStartTimeOverlap` of Prometheus.
 pub(super) fn overlaps(before: Started, after: Started) -> bool {
