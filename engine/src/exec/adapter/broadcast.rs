@@ -1,4 +1,4 @@
-//! The value of one step at all steps.
+//! Operator that repeats the value of one step at all steps.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use crate::exec::operator::{Context, Operand, SeriesMeta, TileReader, VectorOper
 use crate::steps::Steps;
 use crate::tile::{Tile, is_present};
 
-/// An operand that has been evaluated at the first step only, at all steps.
+/// Repeats an operand that was evaluated at one step only, at all of `steps`.
 pub fn broadcast(ctx: &Context, operand: Operand, steps: Steps) -> Result<Operand, QueryError> {
     Ok(match operand {
         Operand::Scalar(values) => {
@@ -24,7 +24,7 @@ pub fn broadcast(ctx: &Context, operand: Operand, steps: Steps) -> Result<Operan
 }
 
 struct Broadcast {
-    /// One step.
+    /// Values at the evaluated step.
     once: Matrix,
     steps: Steps,
 }

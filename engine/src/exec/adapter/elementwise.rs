@@ -1,7 +1,7 @@
-//! Operators that change each value of a series on its own, in place, tile by tile.
+//! Operators that change each value independently, in place, tile by tile.
 //!
-//! Floats and native histograms go through kernels of their own, row by row. Where only floats
-//! come of histograms, these are read in low tiles of their own, so that few are held at once.
+//! Floats and native histograms have separate kernels, which process rows. If histograms are only
+//! converted to floats, they are read in tiles of few rows, to limit the memory that they need.
 
 use model::Checkpoint;
 
@@ -13,24 +13,23 @@ use crate::exec::operator::{Context, Operand, SeriesMeta, TileReader, VectorOper
 use crate::steps::Steps;
 use crate::tile::{HistogramCell, Tile, copy_bits};
 
-/// Changes one row of a tile: gets the index of the row's first step, its values and its
-/// presence. It may take presence away and never adds any; it sees the values of absent
-/// cells, which are undefined.
+/// Function that changes one row of a tile, given the index of its first step, its values and its
+/// presence. It may clear presence bits but never sets any. Values of absent cells are undefined.
 pub type RowKernel = Box<dyn Fn(usize, &mut [f64], &mut [u64]) + Send + Sync>;
 
-/// Changes the histograms of one row: gets the index of the row's first step, the histograms,
-/// and the values and presence that the row's kernel has left. It may take histograms away, or
-/// write a value in the place of one.
+/// Function that changes the histograms of one row, given the index of its first step, its
+/// histograms, and its values and presence after the row kernel. It may remove histograms or
+/// replace them by values.
 pub type HistogramKernel =
     Box<dyn Fn(usize, &mut [HistogramCell], &mut [f64], &mut [u64]) + Send + Sync>;
 
 /// Treatment of native histograms.
 pub enum HistogramRule {
-    /// Left out.
+    /// Histograms are removed.
     Drop,
-    /// Converted to values or to nothing; the kernel's remaining histograms are dropped.
+    /// Histograms are converted to values; histograms that the kernel leaves are removed.
     Answer(HistogramKernel),
-    /// Changed to other histograms.
+    /// Histograms are replaced by other histograms.
     Change(HistogramKernel),
 }
 
@@ -41,7 +40,7 @@ pub enum Name {
     Keep,
     /// Dropped, now or at the end of the query.
     Drop,
-    /// Dropped; now without the other labels that describe the metric, or at the end with them.
+    /// Dropped now, without the other labels that describe the metric; or at the end, with them.
     DropAlone,
 }
 
@@ -55,10 +54,10 @@ impl From<Names> for Name {
     }
 }
 
-/// Passes every row through a kernel, and histograms through another.
+/// Returns a vector with `kernel` applied to every row, and `rule` to the histograms.
 ///
-/// Errors: the limits of the query; two series end up with the same labels and are both present
-/// at a step, which the readers refuse.
+/// Errors: the limits of the query. Readers return an error if two series with the same resulting
+/// labels are present at a step.
 pub fn elementwise(
     ctx: &Context,
     input: Box<dyn VectorOperator>,
@@ -69,8 +68,8 @@ pub fn elementwise(
     elementwise_meeting(ctx, input, name, kernel, rule, Meeting::Refused)
 }
 
-/// Extends [`elementwise`] by a rule for floats and histograms that end up with the same
-/// labels.
+/// Extends [`elementwise`] by `meeting`, the rule for a float and a histogram with the same
+/// resulting labels.
 ///
 /// Errors: as for [`elementwise`].
 pub fn elementwise_meeting(
@@ -129,7 +128,7 @@ impl VectorOperator for Elementwise {
     }
 
     fn has_effects(&self) -> bool {
-        // A kernel of histograms may have something to say about them.
+        // A kernel of histograms may report annotations.
         self.is_mixed && !matches!(self.rule, HistogramRule::Drop) || self.input.has_effects()
     }
 
@@ -191,7 +190,7 @@ impl TileReader for ElementwiseReader<'_> {
     }
 }
 
-/// Makes a tile of floats out of low tiles that may have histograms.
+/// Reader that converts input tiles of few rows, which may have histograms, to tiles of floats.
 struct AnsweringReader<'a> {
     elementwise: &'a Elementwise,
     rows: Gather<'a>,

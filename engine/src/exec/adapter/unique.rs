@@ -10,17 +10,17 @@ use crate::exec::operator::{Context, SeriesMeta, TileReader, VectorOperator};
 use crate::steps::Steps;
 use crate::tile::{HistogramCell, Tile, is_present, mark_histograms};
 
-/// Prometheus' answer to two values of one label set at one time.
+/// Prometheus' error message for two values of one label set at one time.
 pub const SAME_LABELSET: &str = "vector cannot contain metrics with the same labelset";
 
-/// The rule for a step at which a float and a histogram of one label set meet.
+/// Rule for a step that has a float and a histogram of one label set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Meeting {
-    /// An error, as for two floats.
+    /// Returns an error, as for two floats.
     ///
     /// Source: `rangeEval` of Prometheus.
     Refused,
-    /// The answer of a query has both. The next operator sees the float, and no histogram of the
+    /// The result of a query has both. Another operator sees the float, and no histogram of the
     /// series from that step on.
     ///
     /// Source: `mergeSeriesWithSameLabelset` of Prometheus, which compares floats with floats and
@@ -28,12 +28,11 @@ pub enum Meeting {
     Merged,
 }
 
-/// An operator without repeated label sets: entries with the same labels become one
-/// series, which has a value wherever one of them has. The first entry decides whether the
-/// name is dropped.
+/// Merges entries with the same labels into one series, which has a value at each step at which one
+/// of the entries has a value. The first entry decides whether the name is dropped.
 ///
-/// Errors: the limits of the query; the readers refuse a step at which two entries of one label
-/// set have a value, for a float and a histogram depending on `meeting`.
+/// Errors: the limits of the query. Readers return an error if two entries of one label set have a
+/// value at a step; for a float and a histogram, `meeting` decides.
 pub fn unique(
     ctx: &Context,
     input: Box<dyn VectorOperator>,
@@ -68,7 +67,7 @@ pub fn unique(
 struct LabelGroups {
     /// Number of label sets.
     count: usize,
-    /// The label set of each entry, numbered in the order in which they come first.
+    /// Label set of each entry; label sets are numbered by first occurrence.
     of_series: Vec<u32>,
     _reservation: Reservation,
 }
@@ -96,10 +95,10 @@ impl LabelGroups {
     }
 }
 
-/// Decides whether the name is dropped where two entries of one label set differ: the one with
-/// the first value decides, as the first sample does in Prometheus. `None` if none differ.
+/// Makes entries of one label set agree on whether the name is dropped: as in Prometheus, the entry
+/// with the earliest value decides. `None` if no entries differ.
 ///
-/// Errors: what the operator's readers give, and the limits of the query.
+/// Errors: errors of the operator's readers, and the limits of the query.
 pub fn settle_names(
     ctx: &Context,
     input: &dyn VectorOperator,
@@ -144,10 +143,10 @@ struct Unique {
     ctx: Context,
     input: Box<dyn VectorOperator>,
     series: Vec<SeriesMeta>,
-    /// The entries of each series.
+    /// Entries of each series.
     members: Vec<Vec<u32>>,
     meeting: Meeting,
-    /// True if the tiles are the answer of the query.
+    /// True if the tiles are the result of the query.
     is_answer: bool,
     _reservation: Reservation,
 }
@@ -190,9 +189,9 @@ impl VectorOperator for Unique {
 struct UniqueReader<'a> {
     unique: &'a Unique,
     entries: Gather<'a>,
-    /// One past the last entry of each row.
+    /// Index after the last entry of each row.
     ends: Vec<usize>,
-    /// True if a float and a histogram of a row have met.
+    /// For each row, whether a step had both a float and a histogram.
     have_met: Vec<bool>,
 }
 
@@ -218,7 +217,7 @@ impl TileReader for UniqueReader<'_> {
 }
 
 impl UniqueReader<'_> {
-    /// Applies the rule for steps at which a float and a histogram of a row meet.
+    /// Applies `meeting` to the steps of a row that have both a float and a histogram.
     fn judge_meetings(&mut self, tile: &mut Tile, row: usize) -> Result<(), QueryError> {
         let (_, presence, cells) = tile.mixed_row_mut(row);
         let meets = |step: &usize| cells[*step].is_some() && is_present(presence, *step);
@@ -237,9 +236,9 @@ impl UniqueReader<'_> {
     }
 }
 
-/// Adds histograms to a row of a tile.
+/// Adds the histograms of `from` to a row of a tile.
 ///
-/// Errors: a step at which both have one.
+/// Errors: a step at which both have a histogram.
 fn merge_histograms(tile: &mut Tile, row: usize, from: &[HistogramCell]) -> Result<(), QueryError> {
     if from.is_empty() {
         return Ok(());
@@ -257,7 +256,7 @@ fn merge_histograms(tile: &mut Tile, row: usize, from: &[HistogramCell]) -> Resu
     Ok(())
 }
 
-/// Adds the present values of one row to another.
+/// Adds the present values of the row `from` to the row `values`.
 ///
 /// Errors: a step at which both have a value.
 fn merge_row(

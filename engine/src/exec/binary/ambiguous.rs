@@ -1,5 +1,5 @@
-//! Join of two vectors whose label sets do not determine the pairs: the series present at a step
-//! do, and a step may be ambiguous, which is an error. Both sides are materialized.
+//! Join of two vectors whose label sets do not determine the pairs of series. The pairs depend on
+//! the series present at each step; an ambiguous step is an error. Both sides are materialized.
 //!
 //! ```text
 //! for each match group, for each active step:
@@ -11,7 +11,7 @@
 //!   no series of the many side matched           -> result with the many side's fill
 //! ```
 //!
-//! The first error in the order of steps is reported.
+//! The error of the earliest step is reported.
 
 use hashbrown::HashMap;
 use model::{Checkpoint, Labels};
@@ -72,7 +72,7 @@ pub(super) fn evaluate(
     }
 }
 
-/// Returns the series of every group, in order.
+/// Returns the series of every group, in the order of groups.
 fn members(groups: &[u32], count: usize) -> Vec<Vec<u32>> {
     let mut members = vec![Vec::new(); count];
     for (index, group) in groups.iter().enumerate() {
@@ -81,8 +81,8 @@ fn members(groups: &[u32], count: usize) -> Vec<Vec<u32>> {
     members
 }
 
-/// Returns the steps at which the operation is evaluated: both vectors have values, or one has and
-/// the other is filled.
+/// Returns the steps at which the operation is evaluated: both vectors have values, or one vector
+/// has values and the other is filled.
 fn active_steps(
     operation: &Operation<'_>,
     many: &Matrix,
@@ -107,7 +107,7 @@ fn active_steps(
     Ok(active)
 }
 
-/// Error of an ambiguous step; the first in order is reported.
+/// Error of an ambiguous step; the one with the lowest `order` is reported.
 struct Refusal {
     order: RefusalOrder,
     message: String,
@@ -195,7 +195,8 @@ impl<'a> Evaluation<'a> {
         Ok(())
     }
 
-    /// Returns the only series of the one side that is present; the outer `None` means two.
+    /// Returns the only series of the one side that is present at a step, if any. The outer `None`
+    /// means that two are present.
     fn single(&mut self, one: &[u32], step: usize) -> Option<Option<Input<'a>>> {
         let mut found: Option<Input<'a>> = None;
         for index in one {
@@ -224,7 +225,7 @@ impl<'a> Evaluation<'a> {
         )
     }
 
-    /// Computes one result of a group at a step; `has_met` means that it is not the group's first.
+    /// Computes one result of a group at a step; `has_met` is false for the group's first result.
     /// Returns whether the pair counts as matched.
     fn meet(
         &mut self,
@@ -235,8 +236,8 @@ impl<'a> Evaluation<'a> {
         slots: &mut HashMap<(Option<u32>, Option<u32>), u32, foldhash::fast::RandomState>,
     ) -> Result<bool, QueryError> {
         let GroupStep { group, step } = at;
-        // For an instant query, Prometheus checks for label sets that several groups
-        // produce only after it removes names.
+        // For an instant query, Prometheus removes names before it checks for label sets that
+        // several groups produce.
         let is_checked_later = self.ctx.delayed_name_removal && self.many.steps().count == 1;
         let realm = if is_checked_later { group as u32 } else { 0 };
         let binary = self.operation.binary;
@@ -302,7 +303,8 @@ impl<'a> Evaluation<'a> {
         Ok(true)
     }
 
-    /// Returns the result series of two series; a filled side has the labels of the match group.
+    /// Returns the result series of a pair; a filled side (`None`) has the labels of the match
+    /// group.
     fn result(&self, many: Option<u32>, one: Option<u32>) -> SeriesMeta {
         let labels = |matrix: &Matrix, index: Option<u32>| {
             index.map(|index| matrix.series()[index as usize].labels.clone())
@@ -318,7 +320,8 @@ impl<'a> Evaluation<'a> {
         self.operation.result(self.ctx, &many_labels, &one_labels)
     }
 
-    /// Records a result of a group at a step; returns whether it is not the first.
+    /// Records that the group has a result in row `slot` at a step; returns whether it already had
+    /// one.
     fn met_at(&mut self, slot: u32, at: GroupStep) -> bool {
         let slot = slot as usize;
         if self.latest.len() <= slot {
@@ -327,7 +330,8 @@ impl<'a> Evaluation<'a> {
         self.latest[slot].replace(at) == Some(at)
     }
 
-    /// Returns whether an earlier step already has an error, so that this one is irrelevant.
+    /// Returns whether an earlier step already has an error, so that errors of this step are
+    /// irrelevant.
     fn is_refused_before(&self, step: usize) -> bool {
         self.refusal.as_ref().is_some_and(|refusal| refusal.order.step < step)
     }

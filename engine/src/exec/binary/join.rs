@@ -38,7 +38,7 @@ impl Operation<'_> {
         self.matching.cardinality == Cardinality::OneToMany
     }
 
-    /// Returns the result series of a series of the many side and one of the one side.
+    /// Returns the result series for the labels of a series of each side.
     pub(super) fn result(&self, ctx: &Context, many: &Labels, one: &Labels) -> SeriesMeta {
         let is_bool = self.binary.is_bool;
         let drops_name = is_bool && !ctx.delayed_name_removal;
@@ -48,7 +48,8 @@ impl Operation<'_> {
     }
 }
 
-/// Bytes of a pair without its labels, including sets that find duplicates.
+/// Bytes of a pair without its labels, including its entries in the sets that detect duplicate
+/// labels.
 const PAIR_BYTES: usize = 2 * (size_of::<SeriesMeta>() + size_of::<(u32, u32, u32)>() + 8);
 
 /// Pairs of series, each with its result series.
@@ -56,13 +57,13 @@ pub(super) struct Pairs {
     many: Vec<u32>,
     one: Vec<u32>,
     series: Vec<SeriesMeta>,
-    /// For the bytes of their labels.
+    /// Charge for the labels of the result series.
     reservation: Reservation,
 }
 
 impl Pairs {
-    /// Pairs the series of both sides; `None` if a step may be ambiguous, or if missing sides are
-    /// filled.
+    /// Pairs the series of both sides; `None` if a step may be ambiguous, or if the operation has
+    /// fill values.
     ///
     /// Errors: the limits of the query.
     pub(super) fn new(
@@ -109,8 +110,8 @@ impl Pairs {
         Ok(pairs.is_unambiguous(matching, &mut checkpoint)?.then_some(pairs))
     }
 
-    /// Returns whether no two results can conflict: one per group for one-to-one, and no duplicate
-    /// label sets.
+    /// Returns whether no two results can conflict: result series have different label sets, and
+    /// for one-to-one, each series of the one side is in one pair.
     fn is_unambiguous(
         &self,
         matching: &Matching,
@@ -166,14 +167,14 @@ pub(super) fn stream(
     if !is_mixed {
         return Ok(Box::new(join));
     }
-    // The last annotation of a step is known only when all pairs have been read.
+    // Only the last annotation of a step counts, so all pairs must be read first.
     let joined = materialize(ctx, &join)?;
     let notes = join.notes.into_inner().unwrap_or_else(PoisonError::into_inner);
     notes.report(ctx, join.op, join.span);
     Ok(Box::new(joined))
 }
 
-/// Returns the series that are not listed.
+/// Returns the series of an operator that are not in `listed`.
 fn others(operator: &dyn VectorOperator, listed: &[u32]) -> Vec<u32> {
     let mut is_listed = vec![false; operator.series().len()];
     listed.iter().for_each(|index| is_listed[*index as usize] = true);
@@ -242,9 +243,9 @@ struct JoinReader<'a> {
     join: &'a Join,
     many: Box<dyn TileReader + 'a>,
     one: Gather<'a>,
-    /// For each row, the row of its match.
+    /// For each row, the row of its match on the one side.
     one_rows: Vec<usize>,
-    /// For each row, its pair; only if there may be histograms.
+    /// For each row, the index of its pair; empty if there are no histograms.
     pairs: Vec<u32>,
     /// Results of a mixed row that involve histograms, by step.
     results: Vec<(usize, SampleValue)>,
@@ -287,7 +288,7 @@ impl JoinReader<'_> {
             let (Some(many), Some(one)) = (many, Cell::at(other, present, partners, step)) else {
                 continue;
             };
-            // Floats are computed below in a separate loop; annotations of trimming are added in
+            // Pairs of floats are computed in the loop below; annotations of trimming are added in
             // order.
             let are_floats = !many.is_histogram() && !one.is_histogram();
             if are_floats && !join.is_trimming() {
@@ -337,7 +338,7 @@ impl Join {
         !changes_schema(self.op) && !self.op.is_comparison()
     }
 
-    /// Applies the operation to a row of the many side and one of the one side.
+    /// Applies the operation to a row of the many side and to `other`, its match on the one side.
     fn apply(&self, values: &mut [f64], presence: &mut [u64], other: &[f64]) {
         if changes_schema(self.op) {
             kernel::arithmetic(self.op, self.many_side, values, other);
@@ -349,7 +350,7 @@ impl Join {
                 }
                 Side::Right => {
                     kernel::comparison(self.op, other, values, holds);
-                    // A comparison returns the left operand, which is here that of the one side.
+                    // A comparison returns the left operand, which is the row of the one side here.
                     values.copy_from_slice(&other[..values.len()]);
                     self.finish_comparison(values, presence, holds);
                 }

@@ -12,8 +12,8 @@ pub enum Side {
     Right,
 }
 
-/// Replaces each value of a row by the result of an arithmetic operator on it and the value of
-/// another row at the same position.
+/// Replaces each value of `row` by the result of an arithmetic operator on it and the value of
+/// `other` at the same position.
 ///
 /// Panics: the operator is not arithmetic.
 pub fn arithmetic(op: BinaryOp, side: Side, row: &mut [f64], other: &[f64]) {
@@ -37,7 +37,7 @@ fn zip(side: Side, row: &mut [f64], other: &[f64], apply: impl Fn(f64, f64) -> f
     }
 }
 
-/// Compares two rows; writes one bit per value, 64 per word, lowest first.
+/// Compares two rows; writes one bit per pair of values to `holds`, 64 per word, lowest bit first.
 ///
 /// Panics: the operator is not a comparison, or there are too few words.
 pub fn comparison(op: BinaryOp, lhs: &[f64], rhs: &[f64], holds: &mut [u64]) {

@@ -15,7 +15,7 @@ const GROUP_BYTES: usize = 2 * size_of::<(Vec<u8>, u32)>() + 2 * size_of::<Vec<u
 
 /// Labels of `on` or `ignoring` for lookup.
 pub(super) struct Listed<'a> {
-    /// Sorted.
+    /// Label names, sorted.
     names: Vec<&'a str>,
     is_on: bool,
 }
@@ -100,8 +100,8 @@ pub(super) fn changes_schema(op: BinaryOp) -> bool {
     matches!(op, Add | Sub | Mul | Div | Mod | Pow | Atan2)
 }
 
-/// Returns the result labels for a series of the many side and one of the one side (for
-/// one-to-one: left and right).
+/// Returns the result labels of a pair of series: `many` of the many side, `one` of the one side
+/// (for one-to-one: left and right).
 ///
 /// Source: `resultMetric` of Prometheus.
 pub(super) fn result_labels(

@@ -55,16 +55,16 @@ impl<'a> Cell<'a> {
     }
 }
 
-/// Annotation of an operator on two operands.
+/// Annotation of an operator applied to two values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum PairAnnotation {
-    /// The operator does not support this pair; the types of both.
+    /// The operator does not support the types of the left and the right value.
     Types(&'static str, &'static str),
-    /// One has custom buckets, the other exponential buckets.
+    /// One histogram has custom buckets, the other exponential buckets.
     Layouts,
-    /// One was reset, the other was not.
+    /// One histogram is marked as reset, the other as not reset.
     Resets,
-    /// Custom bounds differ; the result has the common ones.
+    /// Custom bounds differ; the result has only the common bounds.
     Bounds,
 }
 
@@ -96,7 +96,7 @@ impl PairAnnotation {
     }
 }
 
-/// Result of an operator on two operands.
+/// Result of an operator applied to two values.
 pub(super) struct Paired {
     /// The value; for a comparison, the left operand.
     pub(super) value: SampleValue,
@@ -112,7 +112,7 @@ impl Paired {
     }
 }
 
-/// Applies one operator, except a set operator, to two operands.
+/// Applies one operator, except a set operator, to two values.
 ///
 /// Errors: an annotation if there is no result. As in Prometheus, this includes conflicting resets.
 pub(super) fn pair(op: BinaryOp, lhs: Cell<'_>, rhs: Cell<'_>) -> Result<Paired, PairAnnotation> {
@@ -157,8 +157,8 @@ fn combine(op: BinaryOp, lhs: &Histogram, rhs: &Histogram) -> Result<Paired, Pai
     Ok(Paired { note, ..Paired::of(Arc::new(result)) })
 }
 
-/// Applies a number to a histogram; `None` if the operator does not support it. `side` is the side
-/// of the histogram.
+/// Applies an operator to a histogram and a number; `None` if the operator does not support them.
+/// `side` is the side of the histogram.
 fn change(op: BinaryOp, side: Side, histogram: &Histogram, number: f64) -> Option<Arc<Histogram>> {
     Some(match (op, side) {
         (BinaryOp::Mul, _) => scaled(histogram, |h| h.mul(number)),
@@ -236,7 +236,7 @@ impl StepNotes {
         }
     }
 
-    /// Adds the annotations of other pairs.
+    /// Adds the annotations of `others`.
     pub(super) fn merge(&mut self, others: StepNotes) {
         for (step, (place, note)) in others.latest {
             self.add(step, place, note);

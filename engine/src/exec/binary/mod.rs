@@ -35,7 +35,7 @@ use mixed::{Cell, PairAnnotation, StepNotes};
 /// Evaluates a binary operation on two evaluated operands.
 ///
 /// Errors: ambiguous matches, with Prometheus' messages; limits of the query; errors of the
-/// operands. Some errors come with the operator, others with its tiles.
+/// operands. Errors may also occur later, when tiles of the result are read.
 /// Source: `promql/engine.go` of Prometheus.
 pub fn evaluate(
     ctx: &Context,
@@ -156,8 +156,8 @@ fn vector_scalar(
     elementwise(ctx, input, Name::Keep, kernel, rule)
 }
 
-/// Evaluates trimming of floats or by a histogram, which is not possible: the result is empty, with
-/// an info if there are values.
+/// Evaluates the unsupported trimming of floats or by a histogram: the result is empty, with an
+/// info if there are values.
 fn untrimmed(
     ctx: &Context,
     op: BinaryOp,
@@ -220,14 +220,15 @@ fn vectors(
     }
 }
 
-/// Clears the presence of values whose bit is not set.
+/// Clears the presence bits that are not set in `holds`.
 fn keep_only(presence: &mut [u64], holds: &[u64]) {
     for (index, word) in presence.iter_mut().enumerate() {
         *word &= holds.get(index).copied().unwrap_or(0);
     }
 }
 
-/// Calls `body` with zeroed words of one bit per step, on the stack for tiles of the usual width.
+/// Calls `body` with zeroed words of one bit per step; the words are on the stack for tiles of the
+/// usual width.
 fn with_bits<R>(steps: usize, body: impl FnOnce(&mut [u64]) -> R) -> R {
     let words = steps.div_ceil(64);
     let mut few = [0; 4];

@@ -1,4 +1,4 @@
-//! `and`, `unless`, `or`: filters of a side by the match groups of the other side.
+//! `and`, `unless`, `or`: filter one side by the match groups of the other side.
 
 use std::sync::Mutex;
 
@@ -38,7 +38,7 @@ pub(super) fn evaluate(
     Ok(Box::new(Masked::new(lhs, &groups.lhs, decides, op == BinaryOp::And)))
 }
 
-/// Presence of match groups on one side.
+/// Presence of match groups on one side, by step.
 ///
 /// Shape: bits `[group][step]`, a row of words per group.
 struct GroupPresence {
@@ -48,7 +48,8 @@ struct GroupPresence {
 }
 
 impl GroupPresence {
-    /// Reads the series of one side whose groups exist on the other side.
+    /// Reads the series of one side whose match groups are in `asked`, the groups of the other
+    /// side.
     fn of(
         ctx: &Context,
         count: usize,
@@ -84,7 +85,8 @@ impl GroupPresence {
     }
 }
 
-/// A side that is filtered by step: its match group must be present on the other side, or absent.
+/// A side that is filtered by step: a series has a value only while its match group is present (or
+/// absent) on the other side.
 struct Masked {
     input: Box<dyn VectorOperator>,
     groups: Vec<u32>,
@@ -157,7 +159,7 @@ impl TileReader for MaskedReader<'_> {
     }
 }
 
-/// Returns all series of one operator, then all of another.
+/// Returns an operator with all series of `first`, then all of `second`.
 fn union(
     ctx: &Context,
     first: Box<dyn VectorOperator>,

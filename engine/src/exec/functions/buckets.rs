@@ -12,7 +12,7 @@ pub(super) struct Bucket {
     pub(super) count: f64,
 }
 
-/// Correction of counts that did not ascend.
+/// Record of the corrections that made counts ascend.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Repair {
     pub(super) bound_min: f64,
@@ -20,9 +20,8 @@ pub(super) struct Repair {
     pub(super) difference_max: f64,
 }
 
-/// Returns the value below which a fraction of the observations lies, interpolated within its
-/// bucket, and the correction of counts. The buckets are sorted by bound and not empty; they are
-/// merged and corrected in place.
+/// Returns the quantile of the observations, interpolated within its bucket, and the correction of
+/// counts. `buckets` must be sorted by bound and not empty; they are merged and corrected in place.
 ///
 /// NaN if the last bound is not +Inf, or if there are fewer than two buckets or no observations.
 pub(super) fn quantile(quantile: f64, buckets: &mut Vec<Bucket>) -> (f64, Option<Repair>) {
@@ -64,8 +63,8 @@ pub(super) fn quantile(quantile: f64, buckets: &mut Vec<Bucket>) -> (f64, Option
     (value, repair)
 }
 
-/// Returns the fraction of the observations between two values, interpolated within their buckets.
-/// The buckets are sorted by bound and not empty; they are merged in place.
+/// Returns the fraction of the observations between `lower` and `upper`, interpolated within their
+/// buckets. `buckets` must be sorted by bound and not empty; they are merged in place.
 pub(super) fn fraction(lower: f64, upper: f64, buckets: &mut Vec<Bucket>) -> f64 {
     if buckets.last().is_none_or(|bucket| bucket.upper_bound != f64::INFINITY) {
         return f64::NAN;

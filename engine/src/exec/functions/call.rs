@@ -38,10 +38,10 @@ pub fn check_texts(call: &Call) -> Result<(), QueryError> {
     label::check(function, &texts.iter().map(String::as_str).collect::<Vec<_>>())
 }
 
-/// Calls a function on evaluated arguments, none of which is a range.
+/// Calls a function on evaluated arguments; none of them is a range.
 ///
 /// Errors: invalid arguments, with Prometheus' messages; limits of the query; errors of the
-/// arguments; an unknown function. Some errors come with the operator, others with its tiles.
+/// arguments; an unknown function. Errors may also occur later, when tiles of the result are read.
 /// Source: `promql/functions.go` of Prometheus.
 pub fn call(
     ctx: &Context,

@@ -1,6 +1,6 @@
-//! `histogram_quantile`, `histogram_quantiles` and `histogram_fraction` of classic histograms, each
-//! of which consists of the series that differ only in `le`. If a vector may contain native
-//! histograms, each of its series may also be one (see `native_answers`).
+//! `histogram_quantile`, `histogram_quantiles` and `histogram_fraction` of classic histograms. A
+//! classic histogram consists of the series that differ only in `le`. Series with native histograms
+//! are in `native_answers`.
 
 use std::cmp::Ordering;
 use std::sync::Arc;
@@ -24,26 +24,26 @@ use super::buckets::{Bucket, Repair, fraction, quantile};
 
 pub(super) const BUCKET_LABEL: &str = "le";
 
-/// Request for a value of a histogram, with parameters by step.
+/// Function of a histogram, with its parameters by step.
 pub(super) enum Question {
-    /// The value below which a fraction of the observations lies.
+    /// Quantile of the observations.
     Quantile {
-        /// The fraction.
+        /// The quantile (0 to 1) at each step.
         shares: Arc<[f64]>,
-        /// If set, only steps whose fraction has these bits are evaluated.
+        /// If set, only the steps whose quantile has these bits are evaluated.
         only: Option<u64>,
     },
-    /// The fraction of the observations between two values.
+    /// Fraction of the observations between two values.
     Fraction {
-        /// Lower value.
+        /// Lower value, by step.
         lower: Vec<f64>,
-        /// Upper value.
+        /// Upper value, by step.
         upper: Vec<f64>,
     },
 }
 
 impl Question {
-    /// Returns the fraction of a quantile that is requested at the step, if any.
+    /// Returns the quantile that is requested at the step, if any.
     fn share_at(&self, step: usize) -> Option<f64> {
         match self {
             Question::Quantile { shares, only } => {
@@ -58,7 +58,7 @@ impl Question {
     }
 }
 
-/// A question, and the label that is added to its results.
+/// A question, and the label to add to its results.
 pub(super) struct Request {
     pub(super) question: Question,
     pub(super) label: Option<(String, String)>,
@@ -133,12 +133,12 @@ pub(super) fn evaluate(
 
 /// A histogram, classic or native.
 pub(super) struct Histogram {
-    /// Labels, for a classic histogram without the bucket label.
+    /// Labels; for a classic histogram, without the bucket label.
     pub(super) labels: Labels,
     /// Upper bound and series of each bucket, sorted by bound; empty for a native histogram.
     pub(super) buckets: Vec<(f64, u32)>,
-    /// Whether `buckets` are sorted. A NaN bound has no position in the order; then the buckets of
-    /// each step are sorted like Go would.
+    /// True if `buckets` are sorted. They are not if a bound is NaN, which has no position in the
+    /// order; then the buckets of each step are sorted as in Go.
     is_sorted: bool,
     /// Series with exactly these labels, which may have native histograms.
     pub(super) natives: Vec<u32>,
@@ -179,7 +179,7 @@ impl Histograms<'_> {
     }
 }
 
-/// Groups series into histograms. If the vector may contain native ones, each series may be one.
+/// Groups series into histograms. If `is_mixed`, each series may be a native histogram, too.
 fn collect(
     ctx: &Context,
     series: &[SeriesMeta],
@@ -335,11 +335,11 @@ pub(super) struct Scratch {
     pub(super) checkpoint: Checkpoint,
 }
 
-/// Outputs that are computed together.
+/// Consecutive outputs that share a reader.
 struct OutputPart<'a> {
-    /// Buckets and possible native series of all their histograms.
+    /// Buckets and native histograms of the outputs.
     entries: Gather<'a>,
-    /// Index after the last output.
+    /// Index after the last of the outputs.
     end: usize,
 }
 
@@ -347,7 +347,7 @@ struct OutputPart<'a> {
 pub(super) struct Output {
     pub(super) histogram: u32,
     pub(super) request: u32,
-    /// First row of the histogram's buckets in the entries; its native series follow.
+    /// First row of the histogram's buckets in the entries; its native histograms follow.
     pub(super) first_row: usize,
 }
 
@@ -374,7 +374,7 @@ impl TileReader for AnswersReader<'_> {
     }
 }
 
-/// Evaluation of some outputs at the steps of a tile.
+/// Evaluation of outputs at the steps of a tile.
 pub(super) struct Asking<'a> {
     pub(super) answers: &'a Answers,
     pub(super) entries: &'a Gather<'a>,
@@ -474,8 +474,8 @@ impl Asking<'_> {
 }
 
 impl Answers {
-    /// Returns whether no earlier request uses the buckets of a step: the first one gets them as
-    /// they are and corrects them for the others.
+    /// Returns whether no earlier request uses the buckets of a step. The first request corrects
+    /// the buckets; later requests use the corrected ones.
     fn is_first_quantile(&self, request: u32, step: usize) -> bool {
         !self.requests[..request as usize].iter().any(|earlier| {
             earlier.question.share_at(step).is_some_and(|share| (0.0..=1.0).contains(&share))

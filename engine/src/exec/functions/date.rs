@@ -4,7 +4,7 @@ use crate::catalog::DateFunction;
 use crate::exec::adapter::elementwise::RowKernel;
 use model::calendar::{Date, Moment};
 
-/// Returns the function from a time to its requested part.
+/// Returns the function that extracts the requested part of a time.
 pub(super) fn question(function: DateFunction) -> fn(Moment) -> f64 {
     match function {
         DateFunction::Minute => |moment| (moment.second_of_day / 60 % 60) as f64,
@@ -18,7 +18,7 @@ pub(super) fn question(function: DateFunction) -> fn(Moment) -> f64 {
     }
 }
 
-/// Returns the kernel that applies it to every value.
+/// Returns the kernel that applies `question` to every value.
 pub(super) fn kernel(question: fn(Moment) -> f64) -> RowKernel {
     Box::new(move |_, values, _| {
         values.iter_mut().for_each(|value| *value = question(Moment::from_float(*value)));

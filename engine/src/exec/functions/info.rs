@@ -22,7 +22,7 @@ use crate::tile::is_present;
 
 /// Bytes per series while identities are collected and compared: entries of B-trees.
 const IDENTITY_BYTES: usize = 256;
-/// Bytes of a series with a choice of info series, without its labels.
+/// Bytes of an output series, without its labels.
 const ENRICHED_BYTES: usize = 2 * size_of::<((usize, Vec<u32>), Option<u32>)>() + 32;
 /// Work of building labels, in units of reading a value.
 const ENRICHED_WORK: usize = 256;
@@ -93,12 +93,12 @@ pub(super) fn evaluate(
     Ok(Operand::Vector(Box::new(found.into_matrix(ctx)?)))
 }
 
-/// Identities: numbers of the distinct combinations of identifying labels.
+/// Numbers of the distinct combinations of identifying labels (identities), by series.
 struct Identities {
     count: usize,
     /// Identity of each base series, or `None` if it is not enriched.
     of_base: Vec<Option<u32>>,
-    /// Identity of each info series that a base series may have.
+    /// Identity of each info series; `None` if no base series has this identity.
     of_info: Vec<Option<u32>>,
 }
 
@@ -115,8 +115,8 @@ impl Identities {
         reservation.grow(((base.series().len() + info.series().len()) * IDENTITY_BYTES) as u64)?;
         let mut seen: BTreeMap<Labels, u32> = BTreeMap::new();
         let identity = |labels: &Labels| labels.filtered(|name| IDENTIFYING.contains(&name));
-        // An info series must have one of the values that occur of each identifying label. A
-        // label that does not occur is not required.
+        // For each identifying label, an info series must have one of the values that base series
+        // have. If no base series has the label, it is not required.
         let mut occurring: [BTreeSet<&str>; 2] = Default::default();
         let mut of_base = Vec::with_capacity(base.series().len());
         for meta in base.series() {
@@ -210,8 +210,8 @@ impl Identities {
     }
 }
 
-/// Adds the labels of info series to a base series; `None` if it is dropped because no info series
-/// has the requested labels.
+/// Adds the labels of info series to a base series; `None` if the base series is dropped, because
+/// no info series has the requested labels.
 fn enrich(
     selector: &InfoSelector,
     is_info: bool,

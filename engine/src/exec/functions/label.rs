@@ -1,4 +1,4 @@
-//! `label_replace` and `label_join`: the same samples with other labels.
+//! `label_replace` and `label_join`: functions that change only labels.
 
 use model::labels::{LABEL_BYTES_MAX, METRIC_NAME};
 use model::re2::compile_wrapped;
@@ -14,10 +14,10 @@ use crate::steps::Steps;
 
 /// Maximum bytes of a label value that these functions create.
 pub const LABEL_VALUE_BYTES_MAX: usize = 1 << 20;
-/// Maximum bytes of label values that one call creates, over all series. A chain of calls that
-/// double a label reaches it before the query's memory limit.
+/// Maximum bytes of label values that one call creates, over all series. A chain of calls that each
+/// double a label reaches this limit before the query's memory limit.
 pub const LABEL_VALUES_BYTES_MAX: usize = 64 << 20;
-/// Maximum product of the bytes of a label and of the compiled expression.
+/// Maximum product of the bytes of a label value and the bytes of the compiled expression.
 const MATCH_COST_MAX: usize = 1 << 33;
 /// Maximum bytes of a compiled expression.
 const PATTERN_COMPILED_BYTES: usize = 4 << 20;
@@ -51,7 +51,7 @@ pub(super) fn replace(
     })
 }
 
-/// Compiles the expression with its anchors.
+/// Compiles the expression, anchored at both ends.
 ///
 /// Source: `evalLabelReplace` of Prometheus.
 fn compiled(pattern: &str) -> Result<Regex, QueryError> {
@@ -65,8 +65,8 @@ fn compiled(pattern: &str) -> Result<Regex, QueryError> {
     })
 }
 
-/// Reports the errors of [`replace`] and [`join`] in strings before the vector is evaluated,
-/// because Prometheus reports them first.
+/// Checks the string arguments of [`replace`] and [`join`]; called before the vector is evaluated,
+/// because Prometheus reports these errors first.
 pub(super) fn check(function: LabelFunction, texts: &[&str]) -> Result<(), QueryError> {
     match (function, texts) {
         (LabelFunction::Replace, [target, _, _, pattern]) => {
@@ -80,8 +80,8 @@ pub(super) fn check(function: LabelFunction, texts: &[&str]) -> Result<(), Query
     }
 }
 
-/// Rejects an expression that is too large for the length of a text: a match cannot be stopped,
-/// and its time is proportional to the product of both.
+/// Rejects an expression that is too large for a text of `text_bytes`: a match cannot be stopped,
+/// and its time is proportional to the product of their lengths.
 fn check_match_cost(regex: &Regex, text_bytes: usize) -> Result<(), QueryError> {
     let limit = MATCH_COST_MAX / text_bytes;
     let compiled = RegexBuilder::new(regex.as_str()).size_limit(limit).build();
@@ -231,7 +231,7 @@ impl VectorOperator for Relabeled {
 /// A replacement text, split into literals and references to groups.
 ///
 /// Source: `Regexp.Expand` of Go: `$1`, `$name`, `${name}`, `$$`. A name is as long as possible;
-/// other dollar signs are literals; references to unknown groups are empty.
+/// any other dollar sign is a literal; references to unknown groups are empty.
 struct Template<'t> {
     parts: Vec<TemplatePart<'t>>,
 }
@@ -290,7 +290,7 @@ fn reference(text: &str) -> Option<(&str, &str)> {
     if braced { after.strip_prefix('}').map(|after| (name, after)) } else { Some((name, after)) }
 }
 
-/// Returns the groups of a name: a number without leading zeros, or a name.
+/// Returns the groups with this number (without leading zeros) or this name.
 fn groups(name: &str, regex: &Regex) -> Vec<usize> {
     let is_number =
         name.bytes().all(|b| b.is_ascii_digit()) && (name.len() == 1 || !name.starts_with('0'));

@@ -142,7 +142,7 @@ fn sinh(value: f64) -> f64 {
     result.copysign(value)
 }
 
-/// Returns the angle of a point.
+/// Returns the angle of the point (`x`, `y`).
 ///
 /// Source: `math.Atan2` of Go, which divides first: a quotient that underflows loses its sign.
 pub(crate) fn atan2(y: f64, x: f64) -> f64 {

@@ -16,7 +16,7 @@ use super::classic_histogram::{
 };
 use super::native_quantile::{NanEffect, fraction, quantile, variance};
 
-/// Returns the rule of a function that gives a number for each native histogram.
+/// Returns the rule of a function that returns a number for each native histogram.
 pub(super) fn of_each(function: NativeHistogramFunction) -> HistogramRule {
     let kernel = match function {
         NativeHistogramFunction::Avg => each(|histogram| histogram.sum / histogram.count),
@@ -42,7 +42,7 @@ fn each(answer: impl Fn(&Histogram) -> f64 + Send + Sync + 'static) -> Histogram
 /// Conditions in a row that cause annotations, each reported once.
 #[derive(Default)]
 struct Met {
-    /// A step has both a native and a classic histogram of the same labels.
+    /// A step has both a native and a classic histogram with the same labels.
     both: bool,
     result_is_nan: bool,
     is_skewed: bool,

@@ -12,18 +12,18 @@ use super::exp2::exp2;
 /// Effect of NaN observations, which are in no bucket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum NanEffect {
-    /// The quantile is among them, so it is NaN.
+    /// The quantile is among the NaN observations, so it is NaN.
     Result,
-    /// They count as larger than all others.
+    /// NaN observations count as larger than all others.
     Skew,
-    /// They are in no fraction.
+    /// NaN observations are part of no fraction.
     Excluded,
 }
 
-/// Returns the value below which a fraction of the observations lies, interpolated within its
-/// bucket: logarithmically, or linearly in custom buckets and in the zero bucket.
+/// Returns the quantile `share` of the observations, interpolated within its bucket: linearly in
+/// custom buckets and in the zero bucket, logarithmically in others.
 ///
-/// NaN if there are no observations, or if the fraction is NaN.
+/// NaN if there are no observations, or if `share` is NaN.
 pub(super) fn quantile(share: f64, histogram: &Histogram) -> (f64, Option<NanEffect>) {
     if share < 0.0 {
         return (f64::NEG_INFINITY, None);
@@ -56,7 +56,7 @@ pub(super) fn quantile(share: f64, histogram: &Histogram) -> (f64, Option<NanEff
     } else if bucket.lower < 0.0 && bucket.upper > 0.0 {
         bucket = one_sided(histogram, bucket);
     }
-    // Rounding may have made it larger.
+    // Rounding may have made `count` larger than the count of the histogram.
     count = if count > histogram.count { histogram.count } else { count };
     if count < rank {
         return if histogram.sum.is_nan() {
@@ -68,7 +68,7 @@ pub(super) fn quantile(share: f64, histogram: &Histogram) -> (f64, Option<NanEff
     let rank = if ascends { rank - (count - bucket.count) } else { count - rank };
     let mut effect = None;
     if histogram.sum.is_nan() {
-        // As in Prometheus, the last bucket is interpolated then.
+        // As in Prometheus, the last bucket is then interpolated.
         for further in ascending {
             count += further.count;
             bucket = further;
@@ -113,7 +113,7 @@ fn one_sided(histogram: &Histogram, bucket: Bucket) -> Bucket {
     }
 }
 
-/// Returns the value at a fraction of a bucket.
+/// Returns the value at the fraction `part` of a bucket.
 fn interpolated(bucket: &Bucket, part: f64, is_custom: bool) -> f64 {
     if is_custom || bucket.lower <= 0.0 && bucket.upper >= 0.0 {
         return bucket.lower + (bucket.upper - bucket.lower) * part;
@@ -126,7 +126,8 @@ fn interpolated(bucket: &Bucket, part: f64, is_custom: bool) -> f64 {
     }
 }
 
-/// Returns the fraction of the observations between two values, interpolated as in [`quantile`].
+/// Returns the fraction of the observations between `lower` and `upper`, interpolated as in
+/// [`quantile`].
 ///
 /// NaN if there are no observations, or if a value is NaN.
 pub(super) fn fraction(lower: f64, upper: f64, histogram: &Histogram) -> (f64, Option<NanEffect>) {
@@ -171,8 +172,8 @@ pub(super) fn fraction(lower: f64, upper: f64, histogram: &Histogram) -> (f64, O
     ((up_to - below) / histogram.count, effect)
 }
 
-/// Returns the number of observations below a value, or `None` if the value is above the bucket;
-/// `rank` is the number below the bucket.
+/// Returns the number of observations below `value`, or `None` if `value` is above the bucket.
+/// `rank` is the number of observations below the bucket.
 fn rank_within(bucket: &Bucket, rank: f64, value: f64, linear: bool) -> Option<f64> {
     if bucket.lower >= value {
         return Some(rank);

@@ -1,13 +1,13 @@
 //! The order of `sort_by_label`: digit sequences compare as numbers.
 //!
 //! Source: the `natsort` package used by Prometheus. Its relation is not an order: two texts with
-//! the same numbers each precede the other, and the empty text follows texts that should follow
-//! it. For the same results, [`model::checkpoint::sort_by`] sorts short lists by insertion, with
-//! the same steps as Go.
+//! the same numbers each precede the other, and the empty text follows texts that should follow it.
+//! So the result depends on the algorithm: [`model::checkpoint::sort_by`] sorts short lists by
+//! insertion, with the same steps as Go.
 
 use std::cmp::Ordering;
 
-/// Returns whether the first text precedes the second; the two differ.
+/// Returns whether `a` precedes `b`, which differs from it.
 pub(super) fn precedes(a: &str, b: &str) -> bool {
     let (mut a_rest, mut b_rest) = (a, b);
     while let Some(a_chunk) = next_chunk(&mut a_rest) {

@@ -14,7 +14,7 @@ use crate::tile::is_present;
 
 use super::natural_order;
 
-/// Direction of an order.
+/// Direction of sorting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Direction {
     Ascending,
@@ -84,7 +84,7 @@ pub(super) fn by_label(
     Ok(Operand::Vector(Box::new(Rearranged::ordered(Box::new(matrix), order))))
 }
 
-/// Charges for the orders of all series during sorting.
+/// Charges for the lists of series indices during sorting.
 fn charge_orders(ctx: &Context, matrix: &Matrix) -> Result<Reservation, QueryError> {
     let bytes = matrix.series().len() * 4 * size_of::<u32>();
     Ok(Reservation::new(&ctx.budget, bytes as u64)?)

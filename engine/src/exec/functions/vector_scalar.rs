@@ -56,8 +56,7 @@ pub(super) fn time(steps: Steps) -> Vec<f64> {
     (0..steps.count).map(|step| steps.time(step) as f64 / 1000.0).collect()
 }
 
-/// `timestamp` of values without timestamps of their own, including histograms: the time of each
-/// step.
+/// `timestamp` of computed values, including histograms: the time of each step.
 pub(super) fn timestamp(steps: Steps) -> (RowKernel, HistogramRule) {
     let kernel = move |first_step, values: &mut [f64]| {
         for (step, value) in values.iter_mut().enumerate() {
@@ -71,15 +70,15 @@ pub(super) fn timestamp(steps: Steps) -> (RowKernel, HistogramRule) {
     (Box::new(move |first_step, values, _| kernel(first_step, values)), rule)
 }
 
-/// `absent`: one series of value 1 at steps without values, with the labels that the selector
-/// determines.
+/// `absent`: one series with the value 1 at steps at which `input` has no value. [`absent_labels`]
+/// returns its labels.
 pub(crate) fn absent(
     ctx: &Context,
     input: &dyn VectorOperator,
     argument: &Expr,
 ) -> Result<Operand, QueryError> {
     let steps = input.steps();
-    // Three rows of bits, and ones.
+    // Three rows of bits, and one row of values.
     let _reservation = Reservation::new(&ctx.budget, steps.count as u64 * 9)?;
     let anything = Mutex::new(vec![0; steps.count.div_ceil(64)]);
     scan(ctx, input, &all_series(input), |_, first_step, tile| {
@@ -96,12 +95,11 @@ pub(crate) fn absent(
     single(ctx, steps, absent_labels(argument), &vec![1.0; steps.count], &presence)
 }
 
-/// Returns the labels of `absent(…)` and `absent_over_time(…)`: those of the selector's equality
-/// matchers, unless another matcher of the same label follows.
+/// Returns the labels of `absent(…)` and `absent_over_time(…)`: the labels of the selector's
+/// equality matchers, except those with another matcher after it.
 ///
-/// The order is the one in which Prometheus' TSDB leaves the matchers of a selector: matchers that
-/// subtract series come last. So `{a!="x", a="b"}` determines no `a`, while `{a=~"b.*", a="b"}`
-/// does.
+/// As in Prometheus' TSDB, matchers that subtract series are moved to the end first. So `{a!="x",
+/// a="b"}` determines no `a`, while `{a=~"b.*", a="b"}` does.
 ///
 /// Source: `createLabelsForAbsentFunction` and `PostingsForMatchers` of Prometheus.
 pub fn absent_labels(argument: &Expr) -> Labels {
