@@ -8,11 +8,11 @@ use crate::number_text::{general, general_rounded};
 use crate::span::{Span, row_and_column};
 use model::calendar::rfc3339;
 
-/// Maximum of annotations shown of a kind; the others are counted.
+/// Maximum number of annotations shown per severity; further annotations are counted.
 pub const ANNOTATIONS_MAX: usize = 10;
 
-/// Maximum of different annotations held; of further ones only the number
-/// is known, each repetition counted.
+/// Maximum number of different annotations held. Further annotations are only counted, including
+/// repetitions.
 pub const ANNOTATIONS_HELD_MAX: usize = 1_000;
 
 /// Severity of an annotation.
@@ -27,10 +27,10 @@ pub enum Severity {
 /// Position of the cause of an annotation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Cause {
-    /// Position shown.
+    /// Position shown to the user.
     pub at: Span,
-    /// The operands of what says it, all together: of two with one message, the later in the
-    /// order of evaluation is shown.
+    /// Span of all operands of the expression that reports it. Of two annotations with one message,
+    /// the one that is evaluated later is shown.
     pub operands: Span,
 }
 
@@ -40,18 +40,18 @@ impl From<Span> for Cause {
     }
 }
 
-/// One annotation: a message and where in the query its cause stands.
+/// Annotation: a message and the position of its cause in the query.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Annotation {
     /// Severity.
     pub severity: Severity,
-    /// The message without the `PromQL …:` prefix and without the position.
+    /// Message without the `PromQL …:` prefix and without the position.
     pub message: String,
     /// Position of its cause.
     pub cause: Cause,
     /// Repair of buckets, if any.
     pub repair: Option<BucketRepair>,
-    /// Number of times that it happened, if counted; else 0.
+    /// Number of occurrences, if counted; otherwise 0.
     pub count: u64,
 }
 
@@ -60,17 +60,17 @@ pub struct Annotation {
 /// Units: bounds and counts as in the data; times in ms since the epoch.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct BucketRepair {
-    /// The least upper bound of a mended bucket.
+    /// Least upper bound of a repaired bucket.
     pub bound_min: f64,
-    /// The greatest upper bound of a mended bucket.
+    /// Greatest upper bound of a repaired bucket.
     pub bound_max: f64,
-    /// The greatest difference that was made up.
+    /// Greatest amount by which a count was raised.
     pub difference_max: f64,
-    /// The first time.
+    /// Time of the first repair.
     pub start_ms: i64,
-    /// The last time.
+    /// Time of the last repair.
     pub end_ms: i64,
-    /// Number of histograms, counted each time.
+    /// Number of repaired histograms, counted at each step.
     pub histogram_count: u64,
 }
 
@@ -88,7 +88,7 @@ impl BucketRepair {
         )
     }
 
-    /// This repair and another.
+    /// Returns the combination of two repairs.
     pub fn merge(&self, other: &BucketRepair) -> BucketRepair {
         BucketRepair {
             bound_min: self.bound_min.min(other.bound_min),
@@ -101,14 +101,14 @@ impl BucketRepair {
     }
 }
 
-/// A set of annotations: each message once. Of several places with one message that is kept
-/// which is evaluated last.
+/// Set of annotations, in which each message occurs once. If several expressions report one
+/// message, the position of the one evaluated last is kept.
 ///
 /// Source: `Annotations` of Prometheus, which tells them apart by their texts alone.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Annotations {
     entries: BTreeMap<(Severity, String), Annotation>,
-    /// Number of those not held, by severity.
+    /// Number of annotations that are not held, by severity.
     beyond: BTreeMap<Severity, usize>,
 }
 
@@ -135,7 +135,7 @@ impl Annotations {
         self.add(Severity::Info, message.into(), cause.into());
     }
 
-    /// Adds the info that buckets were mended.
+    /// Adds the info that buckets were repaired.
     pub fn info_repair(&mut self, message: impl Into<String>, span: Span, repair: BucketRepair) {
         self.insert(Annotation {
             severity: Severity::Info,
@@ -172,7 +172,7 @@ impl Annotations {
         }
     }
 
-    /// Adds all of another set.
+    /// Adds all annotations of another set.
     pub fn merge(&mut self, other: Annotations) {
         for annotation in other.entries.into_values() {
             self.insert(annotation);
@@ -182,18 +182,18 @@ impl Annotations {
         }
     }
 
-    /// Returns whether there are none.
+    /// Returns whether there are no annotations.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
 
-    /// All annotations.
+    /// Returns all annotations.
     pub fn iter(&self) -> impl Iterator<Item = &Annotation> {
         self.entries.values()
     }
 
-    /// The warnings and the infos as the API prints them, at most `limit` of each
-    /// (0 for all), with a last line that counts the rest.
+    /// Returns the warnings and the infos as the API prints them, at most `limit` of each (0 for
+    /// all), with a last line that counts the rest.
     ///
     /// Source: `Annotations.AsStrings` of Prometheus.
     pub fn to_strings(&self, query: &str, limit: usize) -> (Vec<String>, Vec<String>) {
@@ -225,8 +225,8 @@ impl Annotations {
     }
 }
 
-/// Of two causes of one message, the one that Prometheus keeps: what is evaluated later, which is
-/// the outer of two calls, else the later in the query.
+/// Returns the cause that Prometheus keeps for one message: the one evaluated later. That is the
+/// outer of two nested calls, otherwise the later one in the query.
 fn later(a: Cause, b: Cause) -> Cause {
     let contains = |outer: Span, inner: Span| outer.start <= inner.start && inner.end <= outer.end;
     match (contains(a.operands, b.operands), contains(b.operands, a.operands)) {

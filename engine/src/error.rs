@@ -1,8 +1,8 @@
-//! Why a query has no answer, divided by what the caller can do.
+//! Errors of queries, divided by what the caller can do.
 
 use model::{BudgetError, SourceError};
 
-/// Why a query has no answer.
+/// Error of a query.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum QueryError {
     /// Fix the query: it does not parse or its types do not fit.
@@ -12,7 +12,7 @@ pub enum QueryError {
     /// Fix the query or the data: run-time errors as in Prometheus.
     #[error("{0}")]
     Execution(String),
-    /// Raise a limit, ask for less, or come back.
+    /// Raise a limit, request less, or retry.
     #[error(transparent)]
     Source(#[from] SourceError),
 }

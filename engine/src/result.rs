@@ -1,4 +1,4 @@
-//! Answers of queries.
+//! Results of queries.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use crate::plan::Explained;
 use crate::steps::Steps;
 use crate::tile::{HistogramCell, histogram_bytes};
 
-/// A value, its annotations and what it cost.
+/// Value of a query, its annotations and its cost.
 #[derive(Debug, Clone)]
 pub struct QueryOutput {
     /// The value.
@@ -26,14 +26,14 @@ pub struct QueryOutput {
 
 /// Number of samples that each step of a query saw.
 ///
-/// Shape: one count of each kind a step.
+/// Shape: one count of each kind per step.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StepStats {
     /// The steps.
     pub steps: Steps,
-    /// Samples seen by each step.
+    /// Number of samples seen by each step.
     pub counts: Vec<u64>,
-    /// Samples that each step was the first to see.
+    /// Number of samples that each step saw and no earlier step saw.
     pub read_counts: Vec<u64>,
 }
 
@@ -44,7 +44,7 @@ pub struct QueryStats {
     pub sample_count: u64,
     /// Series selected.
     pub series_count: u64,
-    /// The most bytes held at once.
+    /// Maximum bytes held at once.
     pub memory_bytes_peak: u64,
     /// Reads of the object store.
     pub object_store: ObjectStoreCost,
@@ -73,21 +73,21 @@ pub enum Value {
         /// The text.
         value: String,
     },
-    /// One value a series, all at one time, in the order that the query asked for.
+    /// One value per series, all at one time, in the order that the query requests.
     Vector {
         /// ms since the epoch.
         time_ms: i64,
         /// Labels and value.
         samples: Vec<(Labels, SampleValue)>,
     },
-    /// The answer of a range query: series on a common grid of steps, sorted by labels.
+    /// Result of a range query: series on a common grid of steps, sorted by labels.
     Grid {
         /// The grid.
         steps: Steps,
         /// The series; each has at least one value.
         rows: Vec<Row>,
     },
-    /// The answer of an instant query that is a range selector: raw samples, sorted by labels.
+    /// Result of an instant query that is a range selector: raw samples, sorted by labels.
     Samples(Vec<RawSeries>),
 }
 
@@ -159,12 +159,13 @@ impl From<f64> for SampleValue {
 pub struct Row {
     /// Its labels.
     pub labels: Labels,
-    /// One value a step; an absent one is never read.
+    /// One value per step; an absent value is never read.
     pub values: Vec<f64>,
-    /// One bit a step, lowest first, 64 steps a word: whether there is a value.
+    /// One bit per step, lowest first, 64 steps per word: whether there is a value.
     pub presence: Vec<u64>,
-    /// Empty where there are none, or one cell a step; a step has a value or a histogram, or both
-    /// where series of both kinds have the same labels once their names are dropped.
+    /// One cell per step, or empty if there are no histograms. A step has a value or a histogram,
+    /// or both if a series of floats and one of histograms have the same labels after their names
+    /// are dropped.
     pub histograms: Vec<HistogramCell>,
 }
 
@@ -175,17 +176,18 @@ impl Row {
         self.presence[step_index / 64] >> (step_index % 64) & 1 == 1
     }
 
-    /// The steps that have a value, with it.
+    /// Returns the steps that have a value, with their values.
     pub fn iter(&self) -> impl Iterator<Item = (usize, f64)> + '_ {
         (0..self.values.len()).filter(|i| self.is_present(*i)).map(|i| (i, self.values[i]))
     }
 
-    /// The steps that have a histogram, with it.
+    /// Returns the steps that have a histogram, with their histograms.
     pub fn iter_histograms(&self) -> impl Iterator<Item = (usize, &Arc<Histogram>)> + '_ {
         self.histograms.iter().enumerate().filter_map(|(i, cell)| Some((i, cell.as_ref()?)))
     }
 
-    /// The value at a step; of a float and a histogram the histogram, as in an instant query.
+    /// Returns the value at a step; if there is a float and a histogram, the histogram, as in an
+    /// instant query.
     pub fn at(&self, step_index: usize) -> Option<SampleValue> {
         if let Some(Some(histogram)) = self.histograms.get(step_index) {
             return Some(SampleValue::Histogram(Arc::clone(histogram)));
@@ -194,14 +196,14 @@ impl Row {
     }
 }
 
-/// One series with times of its own.
+/// Series with its own timestamps.
 #[derive(Debug, Clone)]
 pub struct RawSeries {
     /// Its labels.
     pub labels: Labels,
     /// Times of the floats, ascending.
     pub timestamps: Vec<i64>,
-    /// Values, as many as times.
+    /// Values, one per timestamp.
     pub values: Vec<f64>,
     /// Native histograms with their times, ascending.
     pub histograms: Vec<(i64, Arc<Histogram>)>,

@@ -5,19 +5,19 @@
 pub struct Span {
     /// First byte.
     pub start: u32,
-    /// One past the last byte.
+    /// Index after the last byte.
     pub end: u32,
 }
 
 impl Span {
-    /// From the first byte of some spans to the last; empty where there are none.
+    /// Returns the span from the first to the last byte of `spans`; empty if there are none.
     pub fn hull(spans: impl IntoIterator<Item = Span>) -> Span {
         let hull = |a: Span, b: Span| Span { start: a.start.min(b.start), end: a.end.max(b.end) };
         spans.into_iter().reduce(hull).unwrap_or_default()
     }
 }
 
-/// Row and column of a byte of the query, both from 1, columns in bytes.
+/// Returns row and column of a byte of the query, both from 1; columns count bytes.
 ///
 /// Source: `PositionRange.StartPosInput` of Prometheus.
 pub fn row_and_column(query: &str, offset: usize) -> (usize, usize) {

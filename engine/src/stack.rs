@@ -1,23 +1,24 @@
 //! Stacks large enough for the syntax trees of queries.
 //!
-//! Parsing, planning, computing and dropping a tree all descend it level by level. A level takes
-//! text, so a text tells how deep its tree can be; address space that is not touched costs nothing.
+//! Parsing, planning, computing and dropping recurse over the levels of a tree. Each level needs
+//! some query text, so the length of the text limits the depth. Untouched address space costs
+//! nothing.
 
 use std::io;
 use std::thread::{Builder, JoinHandle};
 
 use crate::parse::TREE_DEPTH_MAX;
 
-/// The stack of a thread that descends what is nested like common queries.
+/// Bytes of stack for trees as deep as those of common queries.
 pub(crate) const STACK_BYTES_MIN: usize = 8 << 20;
-/// Maximum of bytes of a level of a tree, in a build without optimization.
+/// Maximum bytes of stack per level of a tree, in a build without optimization.
 const LEVEL_BYTES: usize = 32 << 10;
-/// The stack for any tree.
+/// Bytes of stack that suffice for any tree.
 pub(crate) const STACK_BYTES_MAX: usize = TREE_DEPTH_MAX * LEVEL_BYTES;
-/// The shortest text of a level: `+a`.
+/// Length of the shortest text of a level: `+a`.
 const LEVEL_TEXT_BYTES: usize = 2;
 
-/// Returns the bytes of stack that descending the tree of a text takes.
+/// Returns the bytes of stack that recursion over the tree of a query text needs.
 pub fn stack_bytes(text: &str) -> usize {
     let levels = (text.len() / LEVEL_TEXT_BYTES).min(TREE_DEPTH_MAX);
     (levels * LEVEL_BYTES).max(STACK_BYTES_MIN)
@@ -33,14 +34,14 @@ pub fn start<T: Send + 'static>(
     Builder::new().name("query".to_owned()).stack_size(stack_bytes).spawn(work)
 }
 
-/// A tree that is dropped on a large enough stack.
+/// Tree that is dropped on a large enough stack.
 pub(crate) struct DeepTree<T: Send + 'static> {
     tree: Option<T>,
     stack_bytes: usize,
 }
 
 impl<T: Send + 'static> DeepTree<T> {
-    /// Wraps a tree that takes `stack_bytes` bytes of stack.
+    /// Wraps a tree that needs `stack_bytes` bytes of stack.
     pub(crate) fn new(tree: T, stack_bytes: usize) -> DeepTree<T> {
         DeepTree { tree: Some(tree), stack_bytes }
     }

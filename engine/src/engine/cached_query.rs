@@ -1,4 +1,4 @@
-//! Range queries that take steps from the result cache, and compute the rest.
+//! Range queries that read steps from the result cache and compute all other steps.
 //!
 //! ```text
 //! version of the source ← before anything is loaded
@@ -22,12 +22,12 @@ use crate::result_cache::{CacheKey, CacheOutcome, CachedSteps, Piece, ResultCach
 use crate::stack::STACK_BYTES_MIN;
 use crate::steps::Steps;
 
-/// Maximum of cached steps of one query.
+/// Maximum number of cached steps of one query.
 const STEPS_MAX: usize = 11_001;
-/// Maximum of cells that are merged on the calling thread.
+/// Maximum number of cells that are merged on the calling thread.
 const SMALL_CELLS_MAX: usize = 1 << 15;
 
-/// A range query that may be answered from the cache.
+/// Range query that can use the result cache.
 pub(super) struct CachedQuery<'a> {
     pub(super) engine: &'a Engine,
     pub(super) cache: &'a ResultCache,
@@ -43,7 +43,7 @@ pub(super) struct CachedQuery<'a> {
     pub(super) started: Instant,
 }
 
-/// Rows of an answer, and the steps to cache.
+/// Rows of a result, and the steps to cache.
 struct Finished {
     rows: Vec<Row>,
     run: CachedSteps,
@@ -100,7 +100,7 @@ impl CachedQuery<'_> {
         Ok(output)
     }
 
-    /// Runs the whole query where parts may differ from it.
+    /// Runs the whole query if merged parts may differ from it.
     async fn give_up(&self, key: &CacheKey) -> Result<QueryOutput, QueryError> {
         self.cache.remove(key);
         Ok(self.run(self.steps, self.end_ms).await?.output)
@@ -118,7 +118,7 @@ impl CachedQuery<'_> {
         }
     }
 
-    /// Returns the cached steps that are unchanged, if some of them are requested.
+    /// Returns the cached steps that are still valid, if at least one of them is requested.
     fn cached(&self, key: &CacheKey) -> Option<CachedSteps> {
         let mut run = CachedSteps::clone(&*self.cache.get(key)?);
         let unchanged = self.source.unchanged_since(run.version);
@@ -132,8 +132,8 @@ impl CachedQuery<'_> {
         (overlaps && cached.count > 2).then_some(run)
     }
 
-    /// Runs the query at the steps that are not cached; `None` if it fails because of the data,
-    /// for which the whole query may have another message.
+    /// Runs the query at the steps that are not cached. `None` if it fails because of the data: the
+    /// whole query may fail with another message.
     ///
     /// Errors: those of the source, limits of the query included.
     async fn missing(&self, run: &CachedSteps) -> Result<Option<Vec<RunOutput>>, QueryError> {
@@ -149,8 +149,8 @@ impl CachedQuery<'_> {
         Ok(Some(parts))
     }
 
-    /// Runs the query at some steps, in the remaining time. Every run has the full limits: together
-    /// the parts load little more than the whole query would.
+    /// Runs the query at `steps`, in the remaining time. Every run has the full limits: together
+    /// the parts load little more than the whole query.
     async fn run(&self, steps: Steps, end_ms: i64) -> Result<RunOutput, QueryError> {
         let mut options = self.options.clone();
         if let Some(timeout) = &mut options.limits.timeout {
@@ -160,7 +160,7 @@ impl CachedQuery<'_> {
     }
 }
 
-/// Merges cached steps with new ones; `None` where the result may differ from the whole query.
+/// Merges cached steps with new ones; `None` if the result may differ from that of the whole query.
 ///
 /// Errors: the memory limit of the query.
 fn finish(
@@ -188,7 +188,7 @@ fn finish(
     Ok(Some(Finished { rows, run }))
 }
 
-/// Packs an answer, if it has only values that follow from the samples that their steps see.
+/// Packs a result, if each value depends only on the samples that its step sees.
 fn piece_of(ran: &RunOutput) -> Option<Piece> {
     match &ran.output.value {
         Value::Grid { steps, rows } if ran.reach.is_some() && ran.output.annotations.is_empty() => {
@@ -205,10 +205,11 @@ fn row_count(output: &QueryOutput) -> usize {
     }
 }
 
-/// Returns the requested steps before and after the cached ones, each with the next cached step.
+/// Returns the requested steps before and after the cached steps, both extended by the adjacent
+/// cached step.
 ///
-/// A sample between the ranges of two steps is loaded, though neither sees it. It may be a
-/// histogram, or an inner step of a subquery may fail there.
+/// The extension makes the query load the samples between the ranges of two steps, too. Neither
+/// step sees them, but a histogram or a failing inner step of a subquery there affects the result.
 fn missing(asked: Steps, cached: Steps) -> [Option<Steps>; 2] {
     let Steps { step_ms, .. } = asked;
     let range = |start_ms: i64, end_ms: i64| {

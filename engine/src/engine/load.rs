@@ -10,10 +10,10 @@ use crate::exec::selector::bucketless::BucketlessSet;
 use crate::plan::LoadCost;
 use crate::steps::BucketlessLook;
 
-/// Maximum of selectors of one query that load at a time.
+/// Maximum number of selectors of one query that load at a time.
 const SELECTIONS_LOADING_MAX: usize = 16;
 
-/// Loads all selections of a query concurrently, equal ones once.
+/// Loads all selections of a query concurrently; equal selections are loaded once.
 pub(super) async fn load(
     source: &dyn Source,
     selections: &[Selection],
@@ -36,7 +36,7 @@ pub(super) async fn load(
     Ok(places.into_iter().map(|place| Arc::clone(&sets[place])).collect())
 }
 
-/// Loads all selections of a query one after the other, with what each of them cost.
+/// Loads all selections of a query one after the other; returns the cost of each, too.
 pub(super) async fn load_one_by_one(
     source: &dyn Source,
     selections: &[Selection],
@@ -66,7 +66,7 @@ pub(super) async fn load_one_by_one(
     Ok((sets, costs))
 }
 
-/// Returns whether two selections give the same series.
+/// Returns whether two selections load the same series.
 fn is_same(a: &Selection, b: &Selection) -> bool {
     (a.times, a.only_newest) == (b.times, b.only_newest) && a.matchers == b.matchers
 }

@@ -1,4 +1,4 @@
-//! The engine: from query text to answer.
+//! The engine: from query text to result.
 
 mod cached_query;
 mod load;
@@ -33,7 +33,7 @@ const SMALL_SERIES_MAX: usize = 32;
 const SMALL_CELLS_MAX: usize = 4096;
 const SMALL_SAMPLES_MAX: usize = 8192;
 
-/// Maximum of levels of a plan that is explained.
+/// Maximum number of levels of a plan that is explained.
 const SHOWN_LEVELS_MAX: usize = 256;
 
 /// Settings for all queries.
@@ -44,13 +44,13 @@ pub struct EngineOptions {
     /// True if `rate`, `irate`, `increase`, `resets` and `start_timestamp` use start timestamps.
     pub use_start_timestamps: bool,
     /// Number of threads that compute at a time; 0 means one per core. Queries that take longer
-    /// than a few milliseconds share them; others run at once on a thread of their own.
+    /// than a few milliseconds share them; shorter queries run at once on their own thread.
     pub threads: usize,
     /// Shape of tiles; the answer does not depend on it.
     pub tile_shape: TileShape,
-    /// Maximum of steps of a query or a subquery.
+    /// Maximum number of steps of a query or a subquery.
     pub steps_max: u64,
-    /// Experimental parts of the language that are understood.
+    /// Experimental parts of the language that are enabled.
     pub parse: ParseOptions,
     /// Maximum size of the result cache; 0 disables it.
     pub result_cache_bytes_max: u64,
@@ -84,9 +84,9 @@ pub struct QueryRequest {
 /// Times at which a query is evaluated, in ms since the epoch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum When {
-    /// One time.
+    /// Evaluation at one time.
     Instant(i64),
-    /// Times from `start_ms` up to `end_ms`, `step_ms` apart.
+    /// Evaluation at times from `start_ms` up to `end_ms`, `step_ms` apart.
     Range {
         /// First time.
         start_ms: i64,
@@ -108,12 +108,13 @@ pub struct QueryOptions {
     pub limits: BudgetLimits,
     /// True to return the explained plan.
     pub explain: bool,
-    /// True to return the samples that each step saw. Decoding them again is not counted.
+    /// True to return the number of samples that each step saw. The extra decoding for this is not
+    /// counted.
     pub per_step_stats: bool,
     /// True to use the result cache. Queries with `explain` or `per_step_stats` never use it.
     pub use_result_cache: bool,
-    /// Value dropped when no thread computes for the query any more, which may be after its
-    /// future is dropped.
+    /// Value to drop when no thread computes for the query any more, which may be after its future
+    /// is dropped.
     pub held: Option<Arc<dyn Any + Send + Sync>>,
 }
 
@@ -133,9 +134,10 @@ impl Default for QueryOptions {
 
 /// Answers queries over any source.
 ///
-/// Loading is asynchronous. Queries compute on threads of the engine: one each, so that a short
-/// query never waits, and workers while cores are free. The caller limits the number of
-/// concurrent queries. A query whose future is dropped stops at its next budget check.
+/// Loading is asynchronous. Queries compute on threads of the engine: each query has its own
+/// thread, so that a short query never waits. Workers help while cores are free. The caller limits
+/// the number of concurrent queries. A query whose future is dropped stops at its next budget
+/// check.
 #[derive(Debug)]
 pub struct Engine {
     options: EngineOptions,
@@ -146,7 +148,7 @@ pub struct Engine {
 /// Result of running a query.
 struct RunOutput {
     output: QueryOutput,
-    /// Reach of its steps, if the result can be cached.
+    /// Reach of the query's steps, if the result can be cached.
     reach: Option<Reach>,
 }
 
@@ -181,7 +183,7 @@ impl Engine {
         }
     }
 
-    /// Answers a query at one time.
+    /// Evaluates a query at one time.
     ///
     /// Units: ms since the epoch.
     /// Errors: see [`QueryError`].
@@ -316,7 +318,7 @@ impl Engine {
         } else {
             (load(&*source, &plan.selections, &budget).await?, Vec::new())
         };
-        // Histograms are summed in another order, so that steps depend on the range.
+        // The order in which histograms are summed depends on the query's range, so steps do, too.
         let reach = reach.filter(|_| !sets.iter().any(|set| may_have_histograms(&**set)));
         let sets = without_buckets(sets, &plan.bucketless);
         stats.load_seconds = started.elapsed().as_secs_f64();

@@ -27,8 +27,8 @@ use crate::steps::Steps;
 /// Evaluates a node.
 ///
 /// Shape: `sets` are the loaded series, by selector number.
-/// Errors: errors of operators and functions, and the limits of the query. Some errors come only
-/// with the tiles of the operand.
+/// Errors: errors of operators and functions, and the limits of the query. Errors may also occur
+/// later, when tiles of the operand are read.
 pub fn evaluate(
     ctx: &Context,
     sets: &[Arc<dyn SeriesSet>],

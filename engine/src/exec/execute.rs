@@ -1,4 +1,4 @@
-//! Root of query execution: evaluates a plan and builds the answer.
+//! Root of query execution: evaluates a plan and builds the result.
 //!
 //! The last steps drop names, merge equal label sets, and sort.
 
@@ -68,7 +68,8 @@ pub fn execute(
     }
 }
 
-/// Returns the value of a series at the first step; of a float and a histogram the histogram.
+/// Returns the value of a series at the first step; if it has a float and a histogram, the
+/// histogram.
 fn at_first(matrix: &Matrix, series_index: usize) -> Option<SampleValue> {
     if let Some(Some(histogram)) = matrix.histograms(series_index).first() {
         return Some(SampleValue::Histogram(Arc::clone(histogram)));

@@ -14,20 +14,21 @@ use crate::plan::Meters;
 use crate::steps::Steps;
 use crate::tile::{Tile, TileShape};
 
-/// Series of a tile with histograms, at most.
+/// Maximum series of a tile with histograms.
 const HISTOGRAM_TILE_SERIES: usize = 64;
 
 /// Properties of an output series that are known before its values.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct SeriesMeta {
-    /// Its labels. The metric name is still there where its removal is delayed.
+    /// Labels of the series, including the metric name if its removal is delayed.
     pub labels: Labels,
     /// True if the metric name is dropped at the end of the query.
     pub drop_name: bool,
 }
 
 impl SeriesMeta {
-    /// Returns the series after an operation that drops the metric name, now or at the end.
+    /// Returns the series after an operation that drops the metric name, now or at the end of the
+    /// query.
     pub fn dropping_name(&self, ctx: &Context) -> SeriesMeta {
         let labels = if ctx.delayed_name_removal {
             self.labels.clone()
@@ -37,7 +38,8 @@ impl SeriesMeta {
         SeriesMeta { labels, drop_name: true }
     }
 
-    /// Drops the metric name alone, now or at the end.
+    /// Returns the series after an operation that drops only the metric name. If the removal is
+    /// delayed, type and unit are dropped with it at the end.
     pub fn dropping_name_alone(&self, ctx: &Context) -> SeriesMeta {
         let labels = if ctx.delayed_name_removal {
             self.labels.clone()
@@ -55,7 +57,7 @@ pub fn is_schema_label(name: &str) -> bool {
     matches!(name, METRIC_NAME | "__type__" | "__unit__")
 }
 
-/// Returns the labels without those that describe the metric.
+/// Returns the labels without name, type and unit of the metric.
 pub fn without_schema(labels: &Labels) -> Labels {
     if labels.iter().any(|(name, _)| is_schema_label(name)) {
         labels.filtered(|name| !is_schema_label(name))
@@ -64,14 +66,13 @@ pub fn without_schema(labels: &Labels) -> Labels {
     }
 }
 
-/// Distance in series at which loops prefetch labels, which are scattered in memory.
+/// Number of series ahead for which loops prefetch labels, which are scattered in memory.
 pub const LABELS_AHEAD: usize = 8;
 
-/// A vector-valued node of the running query: some series over all steps.
+/// Vector-valued node of a running query: series over all steps.
 ///
-/// The list of series is complete when the operator exists; whether a series has a value at a
-/// step is known only in the tile. Two entries may have equal labels as long as at no
-/// step both have a value.
+/// The list of series is complete when the operator exists, but only tiles show whether a series
+/// has a value at a step. Two entries may have equal labels if no step has a value of both.
 pub trait VectorOperator: Send + Sync {
     /// Returns the output series in output order.
     fn series(&self) -> &[SeriesMeta];
@@ -103,8 +104,8 @@ pub trait VectorOperator: Send + Sync {
     /// a histogram at one step.
     fn become_answer(&mut self) {}
 
-    /// Opens a reader of some of the series, given by index, in that order. Readers of disjoint
-    /// sets run on several threads at once.
+    /// Opens a reader of the series with the given indices, in that order. Readers of disjoint
+    /// series run on several threads at once.
     fn open<'a>(&'a self, series: &[u32]) -> Box<dyn TileReader + 'a>;
 }
 
@@ -115,7 +116,7 @@ pub trait TileReader: Send {
     fn next_tile(&mut self, step_count: usize, tile: &mut Tile) -> Result<(), QueryError>;
 }
 
-/// An evaluated node.
+/// Result of evaluating a node.
 pub enum Operand {
     /// One number per step.
     Scalar(Vec<f64>),
@@ -136,12 +137,12 @@ pub struct Context {
     pub delayed_name_removal: bool,
     /// True if start timestamps are used.
     pub uses_start_timestamps: bool,
-    /// Workers for the tasks of loops.
+    /// Workers that run tasks of loops.
     pool: Arc<WorkerPool>,
     /// Thread of the query.
     thread: Arc<QueryThread>,
     annotations: Arc<Mutex<Annotations>>,
-    /// Meters of the nodes, if the query asks for them.
+    /// Meters of the nodes, if the query requests them.
     meters: Option<Arc<Meters>>,
 }
 
@@ -167,7 +168,7 @@ impl Context {
         Context { uses_start_timestamps, ..self }
     }
 
-    /// Sets the worker pool; the calling thread becomes that of the query.
+    /// Sets the worker pool; the calling thread becomes the query thread.
     pub fn with_worker_pool(self, pool: Arc<WorkerPool>) -> Context {
         let thread = Arc::new(pool.query_thread(&self.budget));
         Context { pool, thread, ..self }
@@ -178,7 +179,7 @@ impl Context {
         Context { meters: Some(meters), ..self }
     }
 
-    /// Meters of the nodes, if the query asks for them.
+    /// Meters of the nodes, if the query requests them.
     pub fn meters(&self) -> Option<&Meters> {
         self.meters.as_deref()
     }
@@ -188,7 +189,7 @@ impl Context {
         self.pool.threads()
     }
 
-    /// Yields on the query thread as [`QueryThread::yield_if_due`].
+    /// Calls [`QueryThread::yield_if_due`] of the query thread.
     ///
     /// Errors: the query timed out or was canceled.
     pub fn yield_if_due(&self) -> Result<(), QueryError> {
@@ -236,13 +237,13 @@ impl Context {
         Context { annotations: Arc::default(), ..self.clone() }
     }
 
-    /// Returns the shape of tiles for these steps: never wider than the grid.
+    /// Returns the shape of tiles for `steps`: at most as wide as their number.
     pub fn tile_shape_for(&self, steps: Steps) -> TileShape {
         TileShape { steps: self.tile_shape.steps.min(steps.count), ..self.tile_shape }
     }
 
-    /// Returns the shape of an operator's tiles: fewer rows if there are histograms, since each may
-    /// have hundreds of buckets.
+    /// Returns the shape of an operator's tiles. It has fewer rows if there are histograms, because
+    /// each may have hundreds of buckets.
     pub fn tile_shape_of(&self, operator: &dyn VectorOperator) -> TileShape {
         let shape = self.tile_shape_for(operator.steps());
         if operator.has_histograms() {

@@ -53,7 +53,7 @@ pub fn plan(expr: &Expr, options: &PlanOptions) -> Result<Plan, QueryError> {
 }
 
 /// Makes the argument of `timestamp` look at the time of its `@`, without its offset. It sees only
-/// samples that the time moved by the offset, and up to `ahead_ms` after it, would see, too.
+/// the samples that a lookup with the offset, or up to `ahead_ms` after it, sees, too.
 ///
 /// Source: `rangeEvalTimestampFunctionOverVectorSelector` of Prometheus, which ignores the offset
 /// but loads samples with it.
@@ -100,11 +100,11 @@ struct Scope {
 /// Use of the buckets of native histograms.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum BucketUse {
-    /// The result contains them.
+    /// The result contains the buckets.
     Shown,
-    /// The result depends on counts and sums only.
+    /// The result depends only on counts and sums.
     Ignored,
-    /// The result depends on them in any case.
+    /// The result always depends on the buckets.
     Needed,
 }
 
@@ -143,7 +143,7 @@ struct Shift {
 
 struct Planner<'a> {
     options: &'a PlanOptions,
-    /// In the order of visits.
+    /// Invariance of each expression, in the order of visits.
     marks: Vec<Invariance>,
     next_mark: usize,
     selections: Vec<Selection>,
@@ -311,8 +311,8 @@ impl Planner<'_> {
         })
     }
 
-    /// Plans `info`. Its second operand becomes the info series, with their names and with the
-    /// timestamps of their samples as values.
+    /// Plans `info`. Its second operand becomes a lookup of the info series that keeps their names
+    /// and returns the timestamps of their samples.
     fn info(&mut self, call: &Call, scope: Scope) -> Result<NodeKind, QueryError> {
         let mut args = Vec::with_capacity(2);
         if let Some(base) = call.args.first() {
@@ -345,8 +345,9 @@ impl Planner<'_> {
         Ok(NodeKind::Call { call: shape, args })
     }
 
-    /// Finds the first selector and accumulates the `@` and `offset` on the way: info series are
-    /// looked up at the sample times of the base. Returns whether there is a selector.
+    /// Finds the first selector of the base and accumulates `@` and `offset` on the path to it:
+    /// info series are looked up at the sample times of the base. Returns whether there is a
+    /// selector.
     fn shift_of_first_selector(&self, expr: &Expr, shift: &mut Shift) -> Result<bool, QueryError> {
         let first = |exprs: &[&Expr], shift: &mut Shift| {
             for expr in exprs {

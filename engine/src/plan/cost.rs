@@ -1,4 +1,4 @@
-//! Memory of a plan that is known before anything is loaded.
+//! Memory of a plan's scalars, which is known before anything is loaded.
 
 use crate::parse::ast::ValueType;
 use crate::plan::{Node, NodeKind, RangeInput, RangeOrigin};
@@ -14,9 +14,9 @@ pub(super) fn scalar_bytes_peak(node: &Node) -> u64 {
 /// Bytes of scalars.
 #[derive(Clone, Copy, Default)]
 struct Scalars {
-    /// Maximum during the evaluation of the node.
+    /// Maximum bytes during the evaluation of the node.
     peak: u64,
-    /// Held by the result.
+    /// Bytes held by the result.
     held: u64,
 }
 

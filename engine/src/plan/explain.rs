@@ -46,7 +46,7 @@ pub struct Load {
     pub start_ms: i64,
     /// Last loaded time, in ms since the epoch.
     pub end_ms: i64,
-    /// Amount of data; `None` if nothing was loaded.
+    /// Amount of loaded data; `None` if nothing was loaded.
     pub figures: Option<LoadFigures>,
 }
 

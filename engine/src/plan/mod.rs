@@ -1,8 +1,8 @@
 //! Planning: from the syntax tree to a typed plan.
 //!
-//! The plan settles everything that depends only on the query's times: the steps of each node, the
-//! samples that each selector loads and sees, and the expressions that are evaluated once.
-//! A plan is never as large as the data. Limits on steps are checked before anything is loaded.
+//! The plan determines everything that depends only on the query's times: the steps of each node,
+//! the samples that each selector loads and sees, and the expressions that are evaluated once. A
+//! plan is never as large as the data. Limits on steps are checked before anything is loaded.
 
 mod build;
 mod cost;
@@ -113,15 +113,15 @@ pub struct Lookup {
     pub selector: usize,
     /// Lookup times.
     pub times: LookTimes,
-    /// Distance that it looks back and ahead.
+    /// Distance that the lookup reaches back and ahead.
     pub reach: Reach,
-    /// Value that it yields.
+    /// Value that the lookup returns.
     pub value: LookupValue,
     /// True if the metric name is removed.
     pub drops_name: bool,
 }
 
-/// Value that a lookup yields.
+/// Value that a lookup returns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LookupValue {
     /// Value of the newest sample.
@@ -145,7 +145,7 @@ pub struct Rollup {
     pub range_index: usize,
     /// The range.
     pub input: RangeInput,
-    /// The other arguments in order, all scalars.
+    /// All other arguments in order; they are scalars.
     pub args: Vec<Node>,
 }
 
@@ -187,7 +187,7 @@ pub struct Aggregation {
     pub grouping: Vec<String>,
     /// The operand.
     pub input: Box<Node>,
-    /// Parameter of `topk`, `quantile` and others.
+    /// Parameter, for example of `topk` and `quantile`.
     pub param: Option<Box<Node>>,
 }
 

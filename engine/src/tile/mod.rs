@@ -1,7 +1,7 @@
-//! The tile: values of some series at some steps, small enough for the L2 cache.
+//! Tile: values of several series at consecutive steps, small enough for the L2 cache.
 //!
-//! Native histograms are in a separate plane, allocated when the first one is written: code for
-//! floats never tests for them.
+//! Native histograms are in a separate plane, which the first write of a histogram allocates. So
+//! code for floats never tests for histograms.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -25,12 +25,13 @@ pub struct TileShape {
     pub steps: usize,
 }
 
-/// Minimum stripes of some thousand rows, so that threads can share the work.
+/// Minimum stripes of an operator with thousands of rows, so that threads can share the work.
 const STRIPES_MIN: usize = 8;
-/// Minimum rows of a stripe; fewer are not worth a thread.
+/// Minimum rows of a stripe; for fewer rows, another thread does not pay off.
 const STRIPE_ROWS_MIN: usize = 64;
 
-/// Returns the rows that a thread takes at a time: those of a tile, or fewer if there are few.
+/// Returns the number of rows that a thread processes at a time: a tile's, or fewer if `row_count`
+/// is low.
 pub fn stripe_rows(row_count: usize) -> usize {
     (row_count / STRIPES_MIN).clamp(STRIPE_ROWS_MIN, TILE_SERIES)
 }
@@ -39,16 +40,16 @@ pub fn stripe_rows(row_count: usize) -> usize {
 const WIDE_STEPS: usize = 512;
 
 impl TileShape {
-    /// Returns a shape with as many cells but more steps and fewer series, for reads by row: the
-    /// fixed cost of a series arises once per tile.
+    /// Returns a shape with as many cells but more steps and fewer series, for reads by row: each
+    /// series has a fixed cost per tile.
     pub fn wide(self, step_count: usize) -> TileShape {
         let cells = self.series * self.steps;
         let steps = step_count.min(WIDE_STEPS).min(cells).max(self.steps);
         TileShape { series: (cells / steps).max(1), steps }
     }
 
-    /// Returns a shape with at most as many cells for `row_count` series, or the first of them.
-    /// Fewer series allow more steps, in whole presence words. For reads by column.
+    /// Returns a shape with at most as many cells for up to `row_count` series, for reads by
+    /// column. Fewer series allow more steps, in whole presence words.
     pub fn of_rows(self, row_count: usize, step_count: usize) -> TileShape {
         let cells = self.series * self.steps;
         let steps = (cells / row_count.max(1)).min(WIDE_STEPS) / 64 * 64;
@@ -84,7 +85,7 @@ pub struct Tile {
 }
 
 impl Tile {
-    /// Returns an empty tile with capacity for a shape.
+    /// Returns an empty tile with capacity for `shape`.
     pub fn new(shape: TileShape) -> Tile {
         let words = shape.steps.div_ceil(64);
         Tile {
@@ -109,19 +110,19 @@ impl Tile {
         self.histograms.clear();
     }
 
-    /// Rows in use.
+    /// Returns the number of rows in use.
     #[inline]
     pub fn series(&self) -> usize {
         self.series
     }
 
-    /// Steps in use.
+    /// Returns the number of steps in use.
     #[inline]
     pub fn steps(&self) -> usize {
         self.steps
     }
 
-    /// Presence words per row.
+    /// Returns the number of presence words per row.
     #[inline]
     pub fn words(&self) -> usize {
         self.words
@@ -159,8 +160,8 @@ impl Tile {
         &self.histograms[at..at + self.steps]
     }
 
-    /// Writes a histogram and removes the float of the cell. The first one allocates the plane:
-    /// eight bytes per cell.
+    /// Writes a histogram and removes the float of the cell. The first histogram allocates the
+    /// plane: eight bytes per cell.
     pub fn set_histogram(
         &mut self,
         series_index: usize,
@@ -226,12 +227,13 @@ impl Tile {
     }
 }
 
-/// Returns the bytes of a row's histograms; one in adjacent cells counts once.
+/// Returns the bytes of a row's histograms; a histogram in adjacent cells counts once.
 pub fn histogram_bytes(row: &[HistogramCell]) -> u64 {
     histogram_bytes_behind(None, row)
 }
 
-/// Returns the bytes of cells after one with the histogram `last`, which is already counted.
+/// Returns the bytes of the histograms in `row`; the previous cell has `last`, which is already
+/// counted.
 pub fn histogram_bytes_behind<'a>(
     mut last: Option<&'a Arc<Histogram>>,
     row: &'a [HistogramCell],
@@ -246,7 +248,7 @@ pub fn histogram_bytes_behind<'a>(
     bytes
 }
 
-/// Sets the bits of the steps that have a histogram, from bit `to_start` on.
+/// Sets the bits of the cells in `from` that have a histogram, from bit `to_start` on.
 pub fn mark_histograms(to: &mut [u64], to_start: usize, from: &[HistogramCell]) {
     for (step, _) in from.iter().enumerate().filter(|(_, cell)| cell.is_some()) {
         set_present(to, to_start + step);

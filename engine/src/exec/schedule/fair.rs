@@ -17,10 +17,9 @@ use crate::error::QueryError;
 
 /// Time that a query computes without a slot.
 const FREE: Duration = Duration::from_millis(5);
-/// Yield points without a slot, whatever time has passed: on a busy machine, time passes without
-/// computing.
+/// Minimum yield points without a slot: on a busy machine, time passes without computing.
 const FREE_YIELDS: u32 = 16;
-/// Time slice: a thread keeps its slot this long while others wait.
+/// Time slice: a thread keeps its slot this long while other threads wait.
 const SLICE: Duration = Duration::from_millis(20);
 /// Interval at which a waiting thread checks its budget.
 const BUDGET_CHECK_INTERVAL: Duration = Duration::from_millis(20);
@@ -96,7 +95,7 @@ impl FairScheduler {
         }
     }
 
-    /// Stops waiting; passes on a slot granted meanwhile.
+    /// Stops waiting; passes on the slot if it was granted meanwhile.
     fn leave(&self, waiter: &Arc<Waiter>) {
         let mut state = self.lock();
         if waiter.has_slot.load(Ordering::Acquire) {
@@ -142,8 +141,8 @@ impl FairScheduler {
 
 /// A thread that computes for a query, with the slot that it may hold. Drop releases the slot.
 ///
-/// `model::Checkpoint` only checks the budget, anywhere; a thread yields only between tiles,
-/// where it holds no lock.
+/// A thread yields only between tiles, when it holds no lock. Elsewhere, `model::Checkpoint` only
+/// checks the budget.
 #[derive(Debug)]
 pub struct QueryThread {
     scheduler: Arc<FairScheduler>,
@@ -185,8 +184,8 @@ impl QueryThread {
         self.held().since.is_some()
     }
 
-    /// Checks the budget, and yields the slot if its time slice is over and others wait. Loops
-    /// call this at least every few milliseconds.
+    /// Checks the budget, and yields the slot if its time slice is over and other threads wait.
+    /// Loops call this at least every few milliseconds.
     ///
     /// Errors: the query timed out or was canceled.
     pub fn yield_if_due(&self) -> Result<(), QueryError> {

@@ -1,8 +1,8 @@
 //! Worker pool: threads that share the loops of queries.
 //!
-//! Each query has a thread of its own, which runs the tasks of its loops one after the other.
-//! Workers of a common pool take tasks of the same loop only while slots are free
-//! ([`fair`](crate::exec::schedule::fair)). So a query never waits for the tasks of another one.
+//! Each query has its own thread, which runs the tasks of its loops one after the other. Workers of
+//! a shared pool run tasks of the same loop only while slots are free
+//! ([`fair`](crate::exec::schedule::fair)). So a query never waits for tasks of another query.
 //!
 //! ```text
 //! query thread, until no task is left:       worker, until no task is left:
@@ -28,8 +28,8 @@ pub struct WorkerPool {
 }
 
 impl WorkerPool {
-    /// Creates a pool in which `threads` threads compute at a time, not counting those of short
-    /// queries; 0 means one per core.
+    /// Creates a pool in which `threads` threads compute at a time, not counting the threads of
+    /// short queries; 0 means one per core.
     pub fn new(threads: usize) -> WorkerPool {
         let cores = || std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
         let threads = if threads == 0 { cores() } else { threads };
@@ -48,7 +48,7 @@ impl WorkerPool {
         }
     }
 
-    /// Returns the maximum of threads that compute for one query.
+    /// Returns the maximum number of threads that compute for one query.
     pub fn threads(&self) -> usize {
         self.threads
     }

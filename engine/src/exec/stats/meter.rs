@@ -1,7 +1,7 @@
 //! Cost of each node of a running query, for `explain`.
 //!
-//! On each thread one meter runs at a time, that of the node that computes there; calls from node
-//! to node switch meters. Other queries build no meters.
+//! On each thread, only the meter of the node that currently computes runs; a call from one node to
+//! another switches meters. Queries without `explain` have no meters.
 //!
 //! ```text
 //! thread:    sum ........|rate .....|load ..|rate ..|sum .....
@@ -25,7 +25,7 @@ thread_local! {
     static RUNNING: RefCell<Option<(Arc<Meter>, Instant)>> = const { RefCell::new(None) };
 }
 
-/// Runs a meter on this thread until it is dropped; then the meter before continues.
+/// Runs a meter on this thread until the guard is dropped; then the previous meter continues.
 pub struct MeterGuard(Option<Arc<Meter>>);
 
 impl MeterGuard {
@@ -46,7 +46,7 @@ impl Drop for MeterGuard {
     }
 }
 
-/// Switches this thread to another meter, or none; returns the one before.
+/// Switches this thread to the meter `next`, or to none; returns the previous meter.
 fn switch(next: Option<Arc<Meter>>) -> Option<Arc<Meter>> {
     let now = Instant::now();
     let last = RUNNING.replace(next.map(|meter| (meter, now)));

@@ -1,7 +1,7 @@
 //! Number of samples that each step of a query sees, as Prometheus counts them.
 //!
-//! The count is separate from execution, over the loaded series, and only on request: operators
-//! read some series twice and leave out others, so their decoded samples differ.
+//! The samples are counted on request, separately from execution: operators may read a series twice
+//! or not at all, so they cannot count correctly.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -18,13 +18,14 @@ use crate::result::StepStats;
 use crate::steps::{Reach, Steps};
 use crate::tile::Tile;
 
-/// Counts the samples that each step of a node sees: of an instant selector those that it yields,
-/// of a range all that are in it; and how many of them it reads, that is, sees for the first time.
+/// Counts, for each step of a node, the samples that it sees and the samples that it reads, which
+/// are the seen samples that no earlier step has seen. An instant selector sees one sample per
+/// series, a range sees all its samples.
 ///
 /// Errors: as for evaluation.
-/// Source: `TotalSamplesPerStep` and `SamplesReadPerStep` of Prometheus. What is evaluated once
-/// is seen by every step, and read by the first; of a subquery the ranges over it are seen, and
-/// what is below it is read.
+/// Source: `TotalSamplesPerStep` and `SamplesReadPerStep` of Prometheus. Samples of a node that is
+/// evaluated once are seen by every step and read by the first step. For a subquery, the samples of
+/// its ranges are seen, and the samples of its inner expression are read.
 pub fn count_step_samples(
     ctx: &Context,
     sets: &[Arc<dyn SeriesSet>],
@@ -38,7 +39,7 @@ pub fn count_step_samples(
     Ok(stats)
 }
 
-/// Adds the samples that a node and those below it see.
+/// Adds the samples that a node and its descendants see.
 fn add(
     ctx: &Context,
     sets: &[Arc<dyn SeriesSet>],
@@ -48,7 +49,7 @@ fn add(
     match &node.kind {
         NodeKind::Number(_) | NodeKind::String(_) => Ok(()),
         NodeKind::Lookup(lookup) => match lookup.value {
-            // Prometheus does not count what these look at.
+            // Prometheus does not count the samples of smoothed selectors.
             LookupValue::Smoothed => Ok(()),
             LookupValue::Sample
             | LookupValue::Timestamp
@@ -89,7 +90,7 @@ fn add(
     }
 }
 
-/// Adds how many samples an answer of ranges, which has one step, is made from.
+/// Adds the samples of a range selector or subquery that is the result of an instant query.
 fn samples_of_range(
     ctx: &Context,
     sets: &[Arc<dyn SeriesSet>],
@@ -118,7 +119,7 @@ fn samples_of_range(
     Ok(())
 }
 
-/// Adds what ranges that a function takes hold.
+/// Adds the samples in the ranges of a range function.
 fn add_ranges(
     ctx: &Context,
     sets: &[Arc<dyn SeriesSet>],
@@ -135,12 +136,12 @@ fn add_ranges(
         return Ok(());
     }
     stats.read_counts[0] += sizes[0];
-    // A range whose time is fixed is read once.
+    // A range with a fixed time is read only by the first step.
     if steps.count == 1 || input.times.step_ms == 0 {
         return Ok(());
     }
     let Some(whole) = origin(ctx, sets, input)? else { return Ok(()) };
-    // The part of each range that lies beyond the end of the one before.
+    // Part of each range that is after the end of the previous range.
     let reach_ms = input.range_ms.saturating_add(input.margin.back_ms);
     let fresh = RangeInput {
         range_ms: reach_ms.min(steps.step_ms.saturating_sub(input.margin.ahead_ms)),
@@ -153,8 +154,8 @@ fn add_ranges(
     Ok(())
 }
 
-/// Adds what has been read below a subquery, each time of it to the first step whose range it
-/// can be in; what lies between two ranges is left out.
+/// Adds the samples that the inner expression of a subquery reads: those of each inner step to the
+/// first step whose range may contain it. Inner steps between two ranges are not counted.
 ///
 /// Source: `MergeSamplesReadFromSubquery` of Prometheus.
 fn add_read_below(input: &RangeInput, inner: &StepStats, stats: &mut StepStats) {
@@ -163,7 +164,7 @@ fn add_read_below(input: &RangeInput, inner: &StepStats, stats: &mut StepStats) 
         stats.read_counts[0] += inner.read_counts.iter().sum::<u64>();
         return;
     }
-    // Where the time is fixed there is no step that it could be moved to.
+    // A fixed time does not move with the steps.
     let is_fixed = input.times.step_ms == 0;
     let offset_ms = if is_fixed { 0 } else { start_ms.saturating_sub(input.times.first_ms) };
     for (index, read_count) in inner.read_counts.iter().enumerate() {
@@ -183,7 +184,8 @@ fn add_to(sums: &mut [u64], counts: &[u64]) {
     }
 }
 
-/// Returns the samples that a histogram counts for: one for each 16 bytes of it in Prometheus.
+/// Returns the number of samples that a histogram counts as: one for each 16 bytes of its size in
+/// Prometheus.
 ///
 /// Source: `HPoint.size` in `promql/value.go` and `Size` in `model/histogram/float_histogram.go`
 /// of Prometheus.
@@ -194,7 +196,8 @@ pub(crate) fn sample_count(histogram: &Histogram) -> u64 {
     (168 + 8 * words + 8) / 16
 }
 
-/// Adds up over all series what the values of a step count for, and its histograms.
+/// Returns, for each step, the sum over all series of `count_of` their values, and of the samples
+/// that their histograms count as.
 fn counts_of(
     ctx: &Context,
     operator: &dyn VectorOperator,
@@ -204,7 +207,7 @@ fn counts_of(
     let _reservation = Reservation::new(&ctx.budget, step_count as u64 * 8)?;
     let counts = Mutex::new(vec![0; step_count]);
     scan(ctx, operator, &all_series(operator), |series, first_step, tile: &Tile| {
-        // Numbers stay whole where another thread has panicked.
+        // A poisoned lock means that another thread panicked; the counts themselves are intact.
         let mut counts = counts.lock().unwrap_or_else(PoisonError::into_inner);
         let counts = &mut counts[first_step..];
         for row in 0..series.len() {
