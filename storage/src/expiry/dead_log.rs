@@ -1,4 +1,4 @@
-//! Removal of log epochs that are sealed whole.
+//! Removal of log epochs that are fully sealed.
 
 use crate::core::Core;
 use crate::core::seal_state::SealState;
@@ -7,13 +7,13 @@ use crate::keys;
 use crate::lsm::WriteSet;
 use crate::meta::encode_epochs;
 
-/// Removes log epochs that are sealed whole, and the record of deleted days once nothing before it
-/// is left.
+/// Removes log epochs that are fully sealed, and the record of deleted days once the log has no
+/// records of them.
 pub(crate) async fn drop_dead_log(core: &Core, state: &mut SealState) -> Result<(), StoreError> {
     let (current, first, has_left) = {
         let mut log = core.log.lock().await;
         let current = log.epoch;
-        // In order: what counts is everything from the first epoch on.
+        // In order: a start replays every epoch from the first one on.
         while let Some((epoch, info)) = log.epochs.first_key_value()
             && *epoch < current
             && info.windows.is_empty()

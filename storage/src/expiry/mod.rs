@@ -1,5 +1,5 @@
-//! Expiry: deletion of what the retention does not keep any more, whole days ([`partitions`]) and
-//! samples that rules name ([`rules`]). The limits themselves are in [`crate::retention`].
+//! Expiry: deletion of samples beyond the retention, by whole days ([`partitions`]) and by rules
+//! ([`rules`]). The limits themselves are in [`crate::retention`].
 
 mod dead_log;
 mod partitions;

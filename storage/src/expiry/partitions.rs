@@ -1,5 +1,5 @@
-//! Deleting partitions that lie beyond the retention, and letting their times be written to again
-//! where the retention has become longer, or the clock has been set back.
+//! Deleting partitions beyond the retention, and releasing their times for writes after the
+//! retention has become longer or the clock was set back.
 
 use std::sync::PoisonError;
 
@@ -14,13 +14,13 @@ use crate::meta;
 use crate::value;
 use crate::window::{PARTITION_WINDOWS, date_of, partition_end_ms, partition_of_window, window_of};
 
-/// Keys that are deleted in one write.
+/// Maximum number of keys deleted in one write.
 const DELETE_KEYS: usize = 10_000;
 
-/// Deletes partitions that have ended before the retention begins.
+/// Deletes partitions that end before the retention begins.
 ///
-/// They are out of view first, for a start in the middle as well; the entry of a partition goes
-/// last, so that a deletion that was cut off is begun again. Times that only a previous retention
+/// They are hidden first, also from a start during the deletion. The entry of a partition is
+/// deleted last, so that an interrupted deletion is repeated. Times that only a previous retention
 /// excluded are not deleted, but released.
 pub(crate) async fn delete_expired(core: &Core) -> Result<(), StoreError> {
     let keeping = core.keeping();
@@ -36,7 +36,7 @@ pub(crate) async fn delete_expired(core: &Core) -> Result<(), StoreError> {
     if let Some(by_size) = by_size {
         core.head.changes.note_deleted_by_size_before(partition_end_ms(by_size - 1));
     }
-    // Selections that have begun before see what is before the border, and see all of it.
+    // Earlier selections still see the samples before the boundary, and see all of them.
     let (first_kept, unread_from) =
         *state.leaving_before.get_or_insert_with(|| (first_kept, core.selections.next()));
     if !core.selections.have_ended_before(unread_from) {
@@ -61,7 +61,7 @@ pub(crate) async fn delete_expired(core: &Core) -> Result<(), StoreError> {
                 series.drop_before(first_window);
                 core.head.deactivate_if_empty(series);
             });
-            // Records of the deleted days are in epochs that end with them.
+            // Records of the deleted days are only in earlier epochs.
             if log.epochs.contains_key(&log.epoch) {
                 log.epoch += 1;
             }
@@ -73,7 +73,7 @@ pub(crate) async fn delete_expired(core: &Core) -> Result<(), StoreError> {
         let mut set = WriteSet::default();
         set.put(keys::KEPT_FROM.to_vec(), meta::encode_kept_from(first_kept));
         if let (Some(by_size), Some(bytes_max)) = (by_size, keeping.bytes) {
-            // Once they are gone, the files do not tell any more that they took too much.
+            // After the deletion, the size of the files no longer exceeds the limit.
             let bytes = meta::encode_kept_by_size(by_size.min(first_kept), bytes_max);
             set.put(keys::KEPT_BY_SIZE.to_vec(), bytes);
         }
@@ -87,7 +87,7 @@ pub(crate) async fn delete_expired(core: &Core) -> Result<(), StoreError> {
         delete_partition(core, partition, &watermarks).await?;
         core.remove_partition(partition);
         core.counters.note_deleted();
-        tracing::info!(day = date_of(partition), "a day beyond the retention has been deleted");
+        tracing::info!(day = date_of(partition), "deleted a day beyond the retention");
     }
     core.lsm.drop_partitions_before(first_kept);
     state.watermarks.retain(|window, _| *window >= first_window);
@@ -97,22 +97,22 @@ pub(crate) async fn delete_expired(core: &Core) -> Result<(), StoreError> {
     Ok(())
 }
 
-/// Lets hidden and deleted days be read and written again that the retention keeps now.
+/// Releases hidden and deleted days within the present retention for reads and writes.
 ///
-/// Not as long as the log has records of deleted ones, which a start would bring back.
+/// Does nothing while the log has records of deleted days, since a replay would restore them.
 fn release(core: &Core, state: &SealState) {
     let Some(floor_ms) = releasable_from_ms(core).filter(|_| state.kept_from.is_none()) else {
         return;
     };
-    // Before anything is written: files of deleted days go without being looked at.
+    // Before any write: SSTs of deleted days are deleted without checking their contents.
     core.lsm.keep_partitions_from(partition_of_window(window_of(floor_ms)));
     core.head.for_each(|_, series| series.partition_id = NONE);
     core.head.changes.release_deleted(floor_ms);
-    tracing::info!("days that an earlier retention excluded can be read and written again");
+    tracing::info!("released days that an earlier retention excluded for reads and writes");
 }
 
-/// Returns the start of the times that the retention by time keeps now, if some of them are hidden
-/// and may be released; `None` while a limit by time is set and not confirmed.
+/// Returns the start of the present retention by time, if times after it are hidden and may be
+/// released. Returns `None` while a limit by time is set and not confirmed.
 fn releasable_from_ms(core: &Core) -> Option<i64> {
     let time = core.observe_retention_time();
     if core.keeping().time_ms.is_some() && time.reference_ms.is_none() {
@@ -124,8 +124,8 @@ fn releasable_from_ms(core: &Core) -> Option<i64> {
     (changes.first_writable_ms(floor_ms) < changes.kept_from_ms()).then_some(floor_ms)
 }
 
-/// Returns whether the log has records of deleted days while there are days to release: until they
-/// are sealed, nothing is released.
+/// Returns whether records of deleted days prevent the release of days, until these records are
+/// sealed.
 pub(crate) async fn has_deleted_records(core: &Core) -> bool {
     let state = core.sealing.lock().await;
     state.leaving_before.is_none()
@@ -133,11 +133,11 @@ pub(crate) async fn has_deleted_records(core: &Core) -> bool {
         && releasable_from_ms(core).is_some()
 }
 
-/// Hides what the bound of files has deleted before a start, and what it is about to delete; nothing
-/// is written to those times. `kept` is what the store says of it.
+/// Hides the days that the size limit has deleted before a start or is about to delete, and
+/// refuses writes to them. `kept` is the stored first kept partition with the limit of that time.
 ///
-/// Says whether that is of no use any more: there is no such bound, or it has been raised, so that
-/// what was deleted may be written again.
+/// Returns whether `kept` is obsolete: the size limit was removed or raised, so the deleted days
+/// may be written to again.
 pub(crate) fn hide_by_size(core: &Core, kept: Option<(i64, u64)>) -> bool {
     let bytes_max = core.keeping().bytes;
     let is_in_force = |of_bytes: u64| bytes_max.is_some_and(|bytes_max| bytes_max <= of_bytes);
@@ -149,8 +149,8 @@ pub(crate) fn hide_by_size(core: &Core, kept: Option<(i64, u64)>) -> bool {
     kept.is_some() && deleted.is_none()
 }
 
-/// The first partition that is kept, if all files take more than so many bytes: without those
-/// before it they do not, or it is the newest.
+/// Returns the first partition to keep, if all files exceed `bytes_max`: the rest fits the limit,
+/// or is only the newest partition.
 fn first_that_fits(core: &Core, bytes_max: u64) -> Option<i64> {
     let (partitions, others) = core.lsm.live_bytes();
     let mut bytes = others + partitions.values().sum::<u64>();
@@ -166,7 +166,7 @@ fn first_that_fits(core: &Core, bytes_max: u64) -> Option<i64> {
     first_kept
 }
 
-/// Deletes everything in a partition; its entry goes last, and some other keys with it.
+/// Deletes all keys of a partition; its entry is deleted last, together with the given keys.
 pub(crate) async fn delete_partition(
     core: &Core,
     partition: i64,
@@ -217,7 +217,7 @@ async fn delete_blocks(core: &Core, partition: i64) -> Result<(), StoreError> {
     core.lsm.commit(set).await
 }
 
-/// Deletes every key from `start` on and before `end`.
+/// Deletes the keys from `start` up to but excluding `end`.
 async fn delete_range(lsm: &Lsm, start: &[u8], end: &[u8]) -> Result<(), StoreError> {
     let mut scan = lsm.scan(start, end).await?;
     let mut found = Vec::new();

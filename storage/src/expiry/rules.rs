@@ -1,17 +1,18 @@
-//! Rules of the retention at work: what they expire is deleted as by a tombstone.
+//! Expiry by rules of the retention: expired samples are deleted by tombstones.
 //!
 //! ```text
-//! every two hours, a rule:
-//!   one write   the log epoch ends; a tombstone from where the rule has been to where it is now,
-//!               in place of one of the rule that is not cleaned up yet; where all rules are
-//!   then        the head drops it, selections mask it
-//! every day     files that hold nothing but what has expired, or much of it, are written anew
+//! every two hours, per rule:
+//!   one write   the log epoch ends; a tombstone covers the times from the old to the new floor of
+//!               the rule, and replaces an uncleaned one of the rule; the floors of all rules are
+//!               stored
+//!   then        the head drops the samples, selections mask them
+//! every day     runs with expired samples are rewritten
 //! ```
 //!
-//! Nothing is written to the times that a rule has expired: they are refused. So a tombstone of a
-//! rule may reach further and later than the one before it and cover nothing that counts. Where the
-//! clock is set back, the rule goes back with it: what is written from then on is later than the
-//! tombstone, which does not cover it.
+//! Writes to expired times are refused. So a newer tombstone of a rule may cover longer times and a
+//! later epoch than its predecessor without covering valid samples. If the clock is set back, so is
+//! the floor of the rule: samples written from then on have a later epoch than the tombstone,
+//! which does not cover them.
 
 use std::sync::{Arc, PoisonError};
 
@@ -23,11 +24,11 @@ use crate::lsm::WriteSet;
 use crate::retention::{Keeping, RetentionTime, Rule, are_same};
 use crate::window::{partition_of_window, window_of};
 
-/// Expires what rules do not keep any more. On return it is out of view for good.
+/// Expires the samples beyond the rules. On return, they are durably hidden.
 ///
-/// Errors: after one, whether it is is not known, and the log takes nothing more.
+/// Errors: the samples may or may not be hidden, and the log takes no more writes.
 pub(crate) async fn expire(core: &Arc<Core>) -> Result<(), StoreError> {
-    // Before the rules are looked at: of two calls the later one sees the newer rules.
+    // Before the rules are read: of two calls, the later one sees the newer rules.
     let mut log = core.log.lock().await;
     let time = core.observe_retention_time();
     let keeping = core.keeping();
@@ -55,8 +56,8 @@ pub(crate) async fn expire(core: &Arc<Core>) -> Result<(), StoreError> {
     old.iter().for_each(|epoch| set.delete(&keys::tombstone(*epoch)));
     core.lsm.commit(set).await.inspect_err(|error| log.failure().set(error))?;
     let ends: Vec<i64> = new.iter().map(|tombstone| tombstone.end_ms).collect();
-    // Of a series that holds nothing open nothing is to be dropped: what it knows of its newest
-    // sample is not asked for, since times that have expired are refused before.
+    // Series without open samples have nothing to drop. Their newest sample is not needed, since
+    // expired times are refused earlier.
     let is_open = |t: &&Tombstone| !core.head.is_beside(t.start_ms, t.end_ms);
     let dropping: Vec<_> =
         new.iter().filter(is_open).map(|tombstone| log.begin_drop(tombstone)).collect();
@@ -74,8 +75,8 @@ pub(crate) async fn expire(core: &Arc<Core>) -> Result<(), StoreError> {
     result
 }
 
-/// The tombstone of what a rule has expired since it was looked at, if there may be something;
-/// those that it stands for are added to `old`.
+/// Returns the tombstone for the samples that a rule has expired since the last call, if there may
+/// be any. Adds the epochs of the tombstones that it replaces to `old`.
 fn next_tombstone(
     core: &Core,
     rule: &Rule,
@@ -104,13 +105,13 @@ fn next_tombstone(
     Some(Tombstone { epoch, start_ms, end_ms, selectors, is_cleaned: false })
 }
 
-/// Returns whether a rule could have made a tombstone.
+/// Returns whether a tombstone has the matchers of a rule.
 fn is_of(tombstone: &Tombstone, rule: &Rule) -> bool {
     matches!(&tombstone.selectors[..], [matchers] if are_same(matchers, &rule.rule.matchers))
 }
 
-/// Whether rules have expired the end of a day that is still in files. Within a day it waits: each
-/// time, the files of the whole day are written anew.
+/// Returns whether rules have expired the end of an uncleaned day. Within a day, cleanup waits,
+/// since it rewrites the whole day.
 pub(crate) fn is_cleaning_due(core: &Core, keeping: &Keeping) -> bool {
     let day = |time_ms: i64| partition_of_window(window_of(time_ms));
     core.tombstones.all().values().any(|tombstone| {

@@ -1,27 +1,26 @@
-//! Taking deleted samples out of the files: runs that a tombstone covers are written anew.
+//! Cleanup of deleted samples: rewrites the runs that a tombstone covers.
 //!
 //! ```text
-//! per day with something that is covered; seals may come between two days:
-//!   reserve   a log epoch without records, whose number the new runs bear
+//! per day with covered samples; seals may run between two days:
+//!   reserve   a log epoch without records, whose number the new runs get
 //!   per metric and window with covered blocks:
-//!     blocks    all runs merged into one, without what is deleted; not visible, as in a seal
-//!   publish   one write, or a few where it is much: the new run directories, the old ones go,
-//!             intents list the old blocks
-//! done      tombstones mask nothing any more; they go once no log record is left that they cover
-//! later     the old blocks go, once all selections have ended that may read them
+//!     blocks    all runs are merged into one, without deleted samples; not visible, as in a seal
+//!   publish   one write, or a few large ones: adds the new run directories, removes the old ones,
+//!             and adds intents that list the old blocks
+//! done      tombstones mask nothing; each is removed after the last log record that it covers
+//! later     the old blocks are deleted, once all selections that may read them have ended
 //! ```
 //!
-//! Each day is cleaned of all deletes that came before its number was reserved, those included that
-//! have come since the first day: a run that bears a later number than a delete must hold nothing
-//! of what it covers. What is sealed afterwards has a later number still, and the head has dropped
-//! what is covered before that. So once all days are done, the deletes that had come before the
-//! first are.
+//! Cleaning a day applies all deletes before the reservation of its number, even if they are newer
+//! than the first day's: a run with a later number than a delete must have no samples that the
+//! delete covers. Runs of later seals have a later number, and the head has dropped the covered
+//! samples before. So once all days are done, all deletes before the first day are done.
 //!
-//! A crash before *publish* leaves blocks and one after it old blocks that nobody reads, and
-//! intents by which the next start deletes them. Until *done* the tombstones stay, so that all
-//! of it is begun again; a run that has been written anew has a number that none of them covers.
+//! A crash before *publish* leaves new blocks, and a crash after it old blocks. No selection reads
+//! them, and the next start deletes them by the intents. The tombstones remain until *done*, so
+//! that the cleanup starts again; none of them covers the number of a rewritten run.
 //!
-//! [`rewrite`](super::rewrite) cleans a day, [`leaving`](super::leaving) is what comes *later*.
+//! [`rewrite`](super::rewrite) cleans a day, [`leaving`](super::leaving) does the step *later*.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -37,19 +36,20 @@ use crate::keys;
 use crate::lsm::WriteSet;
 use crate::meta;
 
-/// Tombstones from which on the log is sealed, so that they can be removed.
+/// Number of tombstones from which the log is sealed, so that they can be removed.
 const TOMBSTONES_SEAL: usize = TOMBSTONES_MAX / 4;
 
-/// Rewrites what tombstones cover, and forgets them. Says whether anything was written anew.
+/// Rewrites the runs that tombstones cover, and removes the tombstones. Returns whether any run
+/// was rewritten.
 ///
-/// What cannot be cleaned keeps its tombstones, and keeps none of the rest from it; the first
-/// error is returned at the end.
+/// A day that cannot be cleaned keeps its tombstones and does not stop the cleanup of other days.
+/// The first error is returned at the end.
 pub(crate) async fn clean_tombstones(core: &Arc<Core>) -> Result<bool, StoreError> {
     if core.tombstones.counts().0 >= TOMBSTONES_SEAL {
-        // Else the log would keep them all.
+        // Otherwise, records of the log would keep all of them.
         super::seal(core, Which::All).await?;
     }
-    // One at a time: two would only write the same anew twice.
+    // One at a time: two would rewrite the same runs twice.
     let _cleaning = core.cleaning.lock().await;
     {
         let mut state = core.sealing.lock().await;
@@ -63,13 +63,13 @@ pub(crate) async fn clean_tombstones(core: &Arc<Core>) -> Result<bool, StoreErro
     let partitions: Vec<i64> = core.read_partitions(|all| all.keys().copied().collect());
     let (mut has_changed, mut first_error) = (false, None);
     for partition in partitions {
-        // Whoever waits to seal comes before the next day.
+        // A waiting seal runs before the next day.
         let mut state = core.sealing.lock().await;
         match clean_partition(core, &mut state, &tombstones, partition).await {
             Ok(changed) => has_changed |= changed,
             Err(error) if error.ends_writes() => return Err(error),
             Err(error) => {
-                tracing::error!(partition, %error, "deleted samples cannot be taken out of a day");
+                tracing::error!(partition, %error, "failed to clean up deleted samples of a day");
                 first_error.get_or_insert(error);
             }
         }
@@ -86,12 +86,12 @@ pub(crate) async fn clean_tombstones(core: &Arc<Core>) -> Result<bool, StoreErro
     }
     tidy(core).await?;
     if has_changed {
-        tracing::info!(tombstones = tombstones.len(), "deleted samples have been cleaned up");
+        tracing::info!(tombstones = tombstones.len(), "cleaned up deleted samples");
     }
     Ok(has_changed)
 }
 
-/// Deletes what cleaning has left for selections under way, and forgets tombstones that are spent.
+/// Deletes the leftovers of cleaning that no selection reads, and removes spent tombstones.
 pub(crate) async fn tidy(core: &Arc<Core>) -> Result<(), StoreError> {
     let mut shrunk = BTreeSet::new();
     let result = {
@@ -105,7 +105,7 @@ pub(crate) async fn tidy(core: &Arc<Core>) -> Result<(), StoreError> {
     result
 }
 
-/// Notes that no run holds what tombstones cover.
+/// Marks tombstones as cleaned: no run has samples that they cover.
 async fn note_cleaned(core: &Core, tombstones: &Snapshot) -> Result<(), StoreError> {
     let mut set = WriteSet::default();
     let cleaned = |tombstone: &Tombstone| Tombstone {
@@ -125,7 +125,7 @@ async fn note_cleaned(core: &Core, tombstones: &Snapshot) -> Result<(), StoreErr
     Ok(())
 }
 
-/// Forgets tombstones that cover nothing any more, neither in runs nor in the log.
+/// Removes tombstones that cover no samples in runs or in the log.
 async fn forget_spent(core: &Core, state: &SealState) -> Result<(), StoreError> {
     let all = core.tombstones.all();
     let is_spent = |t: &&Arc<Tombstone>| t.is_cleaned && t.epoch < state.first_epoch;
@@ -137,7 +137,7 @@ async fn forget_spent(core: &Core, state: &SealState) -> Result<(), StoreError> 
     for epoch in &spent {
         set.delete(&keys::tombstone(*epoch));
     }
-    // No later epoch may have the number of one of them.
+    // No later epoch may have the number of a removed tombstone.
     let epoch = core.log.lock().await.epoch;
     set.put(keys::EPOCH.to_vec(), meta::encode_epochs(epoch, state.first_epoch));
     core.lsm.commit(set).await?;

@@ -1,5 +1,5 @@
-//! What cleaning leaves behind of a day for selections that may still read it: it goes once they have
-//! ended, and gives its space back.
+//! Leftovers of cleaning a day: deleted, and their space freed, once all selections that may read
+//! them have ended.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use crate::core::seal_state::Leaving;
 use crate::core::seal_state::SealState;
 use crate::error::StoreError;
 
-/// Notes days of which nothing is left, and which a crash has left all the same.
+/// Schedules the deletion of empty days that a crash has left.
 pub(crate) async fn note_emptied(core: &Core) {
     let mut state = core.sealing.lock().await;
     let partitions: Vec<i64> = core.read_partitions(|all| all.keys().copied().collect());
@@ -22,7 +22,7 @@ pub(crate) async fn note_emptied(core: &Core) {
     }
 }
 
-/// Deletes what no selection reads any more, and notes of which days.
+/// Deletes leftovers that no selection reads, and adds their days to `shrunk`.
 pub(super) async fn delete_left(
     core: &Core,
     state: &mut SealState,
@@ -38,9 +38,9 @@ pub(super) async fn delete_left(
         }
         if leaving.ids {
             match sweep::sweep_index(core, leaving.partition).await {
-                // It takes room and is not read; it keeps nothing else from being done.
+                // The damaged index entries take space, but no selection reads them: go on.
                 Err(error @ StoreError::Corrupt { .. }) => {
-                    tracing::error!(%error, "what is left of deleted series in an index stays");
+                    tracing::error!(%error, "failed to remove deleted series from an index");
                 }
                 result => result?,
             }
@@ -51,13 +51,13 @@ pub(super) async fn delete_left(
     Ok(())
 }
 
-/// Has the files of partitions merged. That waits for as long as the object store takes no files,
-/// and nobody waits for it.
+/// Compacts partitions, to free the space of deleted samples. May wait for the object store, so
+/// no caller waits for it.
 pub(super) async fn give_back(core: Arc<Core>, partitions: BTreeSet<i64>) {
     match super::write_out(&core).await {
         Ok(()) => {
             partitions.into_iter().for_each(|partition| core.lsm.compact_partition(partition));
         }
-        Err(error) => tracing::warn!(%error, "deleted samples still take room in files"),
+        Err(error) => tracing::warn!(%error, "failed to free the space of deleted samples"),
     }
 }

@@ -1,4 +1,4 @@
-//! The series of some runs of a metric's window one by one, without what is deleted of them.
+//! Merges runs of one metric and window, series by series, without deleted samples.
 
 use std::collections::VecDeque;
 
@@ -17,11 +17,11 @@ use crate::samples::part::{Frame, Part, Parts};
 use crate::samples::scratch::Scratch;
 use crate::value;
 
-/// The series of some runs of a metric's window, by id.
+/// Merge of runs of one metric and window, by series id.
 pub(super) struct Merging<'a> {
     core: &'a Core,
     masks: &'a Masks,
-    /// The earlier run first.
+    /// Runs in ascending order.
     runs: Vec<Unread>,
     batch: Box<SampleBatch>,
     scratch: Scratch,
@@ -31,13 +31,13 @@ pub(super) struct Merging<'a> {
 struct Unread {
     run: u32,
     blocks: VecDeque<Vec<u8>>,
-    /// The series of the block that is open, its key, and the frames of each.
+    /// Remaining series of the open block and their frames; `key` is the key of the block.
     series: VecDeque<(u32, Bytes)>,
     key: Bytes,
 }
 
 impl<'a> Merging<'a> {
-    /// Of these runs, the earlier one first.
+    /// Creates a merge of runs, which are in ascending order.
     pub(super) fn new(
         core: &'a Core,
         metric: u64,
@@ -54,7 +54,7 @@ impl<'a> Merging<'a> {
         Merging { core, masks, runs, batch: SampleBatch::new(), scratch: Scratch::new() }
     }
 
-    /// Adds what is left of the next series to a block; false where there is no series.
+    /// Adds the remaining samples of the next series to a block. Returns false after the last.
     pub(super) async fn push_next(
         &mut self,
         builder: &mut BlockBuilder,
@@ -64,7 +64,7 @@ impl<'a> Merging<'a> {
         }
         let next = self.runs.iter().filter_map(|run| Some(run.series.front()?.0)).min();
         let Some(id) = next else { return Ok(false) };
-        // The key of the block tells where damaged bytes are.
+        // Errors name damaged bytes by the key of the block, so no labels are needed.
         let labels = Labels::default();
         let mut parts = Parts::new();
         for run in &mut self.runs {
@@ -87,7 +87,7 @@ impl<'a> Merging<'a> {
 }
 
 impl Unread {
-    /// Reads the next block, if the one before is at its end.
+    /// Opens the next block of each run whose open block is at its end.
     async fn open(&mut self, core: &Core) -> Result<(), StoreError> {
         while self.series.is_empty()
             && let Some(key) = self.blocks.pop_front()
@@ -101,7 +101,7 @@ impl Unread {
         Ok(())
     }
 
-    /// The frames of a series, each verified.
+    /// Returns the frames of a series, each verified.
     fn parts(&self, frames: &Bytes) -> Result<Parts, StoreError> {
         let damaged =
             |error: crate::chunk::ChunkError| value::corrupt(&self.key, error.to_string());

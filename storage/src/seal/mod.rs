@@ -1,23 +1,23 @@
-//! Sealing: what the head holds of a window becomes blocks and postings, and leaves the log.
+//! Sealing: the samples of a window move from the head and the log to blocks and postings.
 //!
 //! ```text
-//! flip      a new log epoch begins; what the head holds of earlier ones changes no more
-//! condense  all of that is made as short as it is in a block, since a seal takes a while
+//! flip      a new log epoch begins; samples of earlier epochs in the head are immutable
+//! condense  these samples are packed as in a block, since a seal takes a while
 //! per window:
-//!   register   series that the partition does not know get an id, postings, a page entry;
-//!              a bounded number in a write; harmless if nothing follows
+//!   register   series that are new in the partition get an id, postings, and a page entry;
+//!              a bounded number in a write; harmless without the next steps
 //!   blocks     a bounded number in a write, with an intent that lists their keys; not
 //!              visible, because no directory lists them
-//!   publish    one write: run directories, the window's watermark (sealed up to the epoch),
-//!              the first log epoch that still counts, and the intents go
-//!   forget     the head drops what is sealed
-//! drop     log epochs of which every window is sealed, with all their files
+//!   publish    one write: adds the run directories, sets the window's watermark (sealed up to
+//!              the epoch) and the first log epoch to replay, deletes the intents
+//!   forget     the head drops the sealed samples
+//! drop      log epochs are deleted once all their windows are sealed
 //! ```
 //!
-//! A crash before *publish* leaves blocks that nobody reads, and intents by which the next
-//! start deletes them; the log still holds the samples. A crash after it leaves log records
-//! that replay skips. So no sample is lost, and none is there twice. Late samples of a sealed
-//! window go through the same and become another run, numbered by its later epoch.
+//! A crash before *publish* leaves blocks that no selection reads; the next start deletes them by
+//! the intents, and the log still has the samples. A crash after it leaves log records that replay
+//! skips. So no sample is lost or duplicated. Late samples of a sealed window are sealed in the
+//! same way, as another run with the number of their later epoch.
 
 mod clean;
 mod leaving;
@@ -58,11 +58,11 @@ const IDLE_MS: i64 = WINDOW_MS;
 pub(crate) enum Which {
     /// Everything.
     All,
-    /// Windows that have ended, once for each window that does, or if much has come late.
+    /// Closed windows, each time another window closes, and any with many late samples.
     Closed,
 }
 
-/// Returns the windows that are to be sealed, of those that have open samples.
+/// Returns the windows to be sealed among those with open samples.
 fn due(
     sizes: &Sizes,
     state: &SealState,
@@ -89,20 +89,21 @@ struct Item {
     slot: u32,
     labels: Labels,
     metric: u64,
-    /// The id in the partition, or [`crate::head::series::NONE`].
+    /// Id in the partition, or [`crate::head::series::NONE`].
     id: u32,
 }
 
-/// Seals what is to be sealed, one window after the other, until the store is closed.
+/// Seals the windows that are due, one after the other, until the store is closed. Returns whether
+/// any window was due.
 ///
-/// Says whether there was anything. A window that cannot be sealed keeps none of the others from
-/// it; its samples stay in the log. The first error is returned at the end.
+/// A window that cannot be sealed does not stop the others; its samples stay in the log. The first
+/// error is returned at the end.
 pub(crate) async fn seal(core: &Arc<Core>, which: Which) -> Result<bool, StoreError> {
     let mut state = core.sealing.lock().await;
     let now_ms = core.options.clock.now_ms();
     let closed_window = window_of(now_ms.saturating_sub(GRACE_MS)) - 1;
     let (epoch, windows) = {
-        // Its runs have later numbers than tombstones of now.
+        // The runs of this seal get later numbers than the present tombstones.
         let mut log = core.log_without_deleted().await;
         let mut open = BTreeMap::new();
         for (window, samples) in log.epochs.values().flat_map(|info| &info.windows) {
@@ -131,7 +132,7 @@ pub(crate) async fn seal(core: &Arc<Core>, which: Which) -> Result<bool, StoreEr
             Ok(()) => {}
             Err(error) if error.ends_writes() => return Err(error),
             Err(error) => {
-                tracing::error!(window, %error, "a window could not be sealed");
+                tracing::error!(window, %error, "failed to seal a window");
                 first_error.get_or_insert(error);
             }
         }
@@ -146,8 +147,7 @@ pub(crate) async fn seal(core: &Arc<Core>, which: Which) -> Result<bool, StoreEr
     }
 }
 
-/// Lets no sample of epochs that have ended stay raw, those of windows that are not due included,
-/// and makes what is due as short as it gets: on all cores.
+/// Encodes all raw samples of ended epochs, and packs the windows that are due, on all cores.
 async fn condense(core: &Arc<Core>, due: &BTreeSet<i64>, epoch: u32) -> Result<(), StoreError> {
     let (shared, due) = (Arc::clone(core), due.clone());
     let share = move |slots| {
@@ -158,12 +158,11 @@ async fn condense(core: &Arc<Core>, due: &BTreeSet<i64>, epoch: u32) -> Result<(
     condensed.map(drop).map_err(|error| StoreError::Unavailable(error.to_string()))
 }
 
-/// Writes what has been sealed to files, so that neither the blocks stay in memory nor what they
-/// came from on disk. The tree never deletes the newest of its files, so there is a small one at
-/// last.
+/// Flushes sealed blocks to SSTs, which frees their memory and the WAL. SlateDB never deletes its
+/// newest file, so a small one is written last.
 ///
-/// Keeps nobody from anything while the object store takes no files.
-/// Errors: it takes none for a minute.
+/// Blocks no other task while the object store accepts no writes.
+/// Errors: the object store accepts no writes for a minute.
 pub(crate) async fn write_out(core: &Core) -> Result<(), StoreError> {
     core.lsm.flush_to_files().await?;
     {
@@ -176,13 +175,12 @@ pub(crate) async fn write_out(core: &Core) -> Result<(), StoreError> {
     core.lsm.flush_to_files().await
 }
 
-/// Series whose newest sample is older may be forgotten once they hold nothing.
+/// Returns the time limit of idle series, whose newest sample is older.
 pub(crate) fn idle_since_ms(now_ms: i64, newest_ms: i64) -> i64 {
     now_ms.min(newest_ms).saturating_sub(IDLE_MS)
 }
 
-/// Lets go of series that hold nothing and have had no sample for a while; of all that hold
-/// nothing, where memory is short.
+/// Removes empty series that are idle, or all empty series if memory is short.
 async fn forget_idle(core: &Core, now_ms: i64) {
     let log = core.log.lock().await;
     let idle_since_ms = idle_since_ms(now_ms, log.newest_ms);
@@ -195,10 +193,11 @@ async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, StoreError> {
     let joined = tokio::task::spawn_blocking(work).await;
-    joined.map_err(|error| StoreError::Unavailable(format!("sealing was stopped: {error}")))
+    joined
+        .map_err(|error| StoreError::Unavailable(format!("the sealing task has stopped: {error}")))
 }
 
-/// The series that hold something of a window, by metric and id.
+/// Returns the series with samples of a window up to an epoch, by metric and id.
 fn gather(core: &Core, window: i64, epoch: u32, partition: i64) -> Vec<Item> {
     let mut items = Vec::new();
     core.head.for_each(|slot, series| {

@@ -1,4 +1,4 @@
-//! Writing the blocks of one window, and making them count.
+//! Writing and publishing the blocks of one window.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -25,17 +25,17 @@ use crate::window::partition_of_window;
 /// Samples in a frame that is encoded again.
 const FRAME_LEN: usize = 240;
 
-/// Blocks that go into one write.
+/// Blocks of one write.
 struct Blocks {
     blocks: Vec<(Vec<u8>, Vec<u8>)>,
     entries: Vec<(u64, BlockEntry)>,
-    /// The first item that is not in them.
+    /// Index of the first item after these blocks.
     next: usize,
 }
 
-/// Seals what the head holds of a window up to an epoch.
+/// Seals the samples of a window in the head up to an epoch.
 ///
-/// Errors: blocks that have been written by then count for nobody, and go with the next tidying.
+/// Errors: blocks that are already written stay invisible, and the next tidying deletes them.
 pub(super) async fn seal_window(
     core: &Arc<Core>,
     state: &mut SealState,
@@ -50,7 +50,8 @@ pub(super) async fn seal_window(
     sealed
 }
 
-/// Writes the blocks of a window and publishes them; adds the intents of blocks written before that.
+/// Writes the blocks of a window and publishes them. Adds the intents of the blocks to `intents`
+/// before it writes them.
 async fn write_window(
     core: &Arc<Core>,
     state: &mut SealState,
@@ -82,7 +83,7 @@ async fn write_window(
         }
         if next < items.len() {
             let intent = put_intent(&mut set, epoch, &mut state.intent_count, &block_keys);
-            // Before it is written: whether it is is not known if that fails.
+            // Before the write: if it fails, the intent may or may not be stored.
             intents.push(intent);
             core.lsm.commit(std::mem::take(&mut set)).await?;
         }
@@ -100,7 +101,7 @@ async fn write_window(
     crate::expiry::drop_dead_log(core, state).await
 }
 
-/// Makes the blocks of a window count, and its log records not.
+/// Makes the blocks of a window visible, and replay skip its log records.
 async fn publish(
     core: &Core,
     state: &mut SealState,
@@ -133,8 +134,8 @@ async fn publish(
         set.delete(keys::KEPT_FROM);
     }
     let committed = core.lsm.commit(set).await;
-    // Before the head forgets: who finds nothing there any more must find the new runs. After a
-    // failure it is not known what is there.
+    // Before the head drops the samples: a selection that misses them there must find the new
+    // runs. Even after a failure, since the write may or may not be stored.
     core.index.invalidate_runs(partition_of_window(window));
     committed?;
     state.first_epoch = first_epoch;
@@ -162,7 +163,7 @@ fn forget(core: &Core, window: i64, epoch: u32, items: &[Item]) {
     }
 }
 
-/// Blocks of the items from `next` on, as many as go into one write.
+/// Builds blocks of the items from `next` on, up to the size of one write.
 fn build_blocks(
     core: &Core,
     items: &[Item],
@@ -200,7 +201,7 @@ fn build_blocks(
     Ok(built)
 }
 
-/// Puts what the head holds of a series and a window into `frames`; its first and last time.
+/// Appends the frames of a series and a window to `frames`. Returns their first and last time.
 fn frames_of_item(
     core: &Core,
     item: &Item,
@@ -226,7 +227,7 @@ fn damaged(error: &SourceError) -> StoreError {
     StoreError::Corrupt { location: "the head".to_owned(), detail: error.to_string() }
 }
 
-/// The frames of a series end to end, in order, packed where that is shorter.
+/// Returns the frames of a series, concatenated in order, and packed if that is shorter.
 pub(super) fn frames_of(
     parts: &SeriesParts,
     labels: &model::Labels,
@@ -238,7 +239,7 @@ pub(super) fn frames_of(
     Ok(packed.map_or(frames, <[u8]>::to_vec))
 }
 
-/// Returns the frames, copied if they follow one another, else encoded again.
+/// Returns the frames, copied if they do not overlap, otherwise encoded again.
 fn frames_as_written(
     parts: &SeriesParts,
     labels: &model::Labels,
@@ -291,10 +292,10 @@ fn frames_as_written(
     }
 }
 
-/// Histograms of which a frame is to be made.
+/// Histograms of the next frame.
 struct PendingHistograms {
     samples: Vec<HistogramSample>,
-    /// The histogram before them.
+    /// Predecessor of the first histogram.
     before: Option<HistogramBefore>,
 }
 

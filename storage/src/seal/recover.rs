@@ -1,4 +1,4 @@
-//! Cleanup of seals that were cut off, and of log epochs of which everything is sealed.
+//! Cleanup after interrupted seals, at a start.
 
 use crate::error::StoreError;
 use crate::keys;
@@ -6,7 +6,7 @@ use crate::lsm::{Lsm, WriteSet};
 use crate::meta::{Meta, decode_intent, read_meta};
 use crate::value;
 
-/// Reads what the store says of itself, and deletes what a seal that was cut off has left.
+/// Reads the records of the store about itself, and deletes the leftovers of interrupted seals.
 pub(crate) async fn recover(lsm: &Lsm) -> Result<Meta, StoreError> {
     let meta = read_meta(lsm).await?;
     let mut scan = lsm.scan_prefix(keys::INTENTS_PREFIX).await?;
@@ -21,11 +21,11 @@ pub(crate) async fn recover(lsm: &Lsm) -> Result<Meta, StoreError> {
     Ok(meta)
 }
 
-/// Deletes the blocks of an intent that no directory lists, and the intent.
+/// Deletes an intent, and those of its blocks that no directory lists.
 pub(super) async fn undo_intent(lsm: &Lsm, key: &[u8], bytes: &[u8]) -> Result<(), StoreError> {
     let mut set = WriteSet::default();
     for block in decode_intent(key, bytes)? {
-        // A seal that failed and was repeated by the same process may have published them.
+        // The same process may have repeated a failed seal and published the block.
         let directory = keys::directory_of_block(&block)
             .ok_or_else(|| value::corrupt(key, "malformed block key"))?;
         if lsm.get(&directory).await?.is_none() {

@@ -1,4 +1,4 @@
-//! Giving series their ids in a partition, and filing them in its index.
+//! Assigning ids to the series of a partition, and adding them to its index.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::keys;
 use crate::lsm::WriteSet;
 use crate::value;
 
-/// Gives every item its id in the partition.
+/// Sets the id of every item in the partition.
 pub(super) async fn register(
     core: &Core,
     partition: i64,
@@ -52,7 +52,7 @@ pub(super) async fn register(
     Ok(())
 }
 
-/// Takes from `unknown` those that the partition has registered before.
+/// Sets the ids of registered series and removes these series from `unknown`.
 async fn find_known(
     core: &Core,
     partition: i64,
@@ -80,7 +80,7 @@ async fn find_known(
     Ok(())
 }
 
-/// Files new series, their ids counting from `base_id`.
+/// Adds new series to the index, with ids from `base_id` on.
 async fn write_group(
     core: &Core,
     partition: i64,

@@ -1,4 +1,4 @@
-//! The runs of one day, written anew without what is deleted: its part of [`clean`](super::clean).
+//! Rewrites the runs of one day without deleted samples, for [`clean`](super::clean).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -27,7 +27,7 @@ use crate::value;
 /// Bytes of a run's entries in a write, in addition to its blocks.
 const KEY_BYTES: usize = 64;
 
-/// Cleans one day, if tombstones cover something of it. Says whether anything was written anew.
+/// Cleans one day, if tombstones cover samples of it. Returns whether any run was rewritten.
 pub(super) async fn clean_partition(
     core: &Arc<Core>,
     state: &mut SealState,
@@ -49,15 +49,15 @@ pub(super) async fn clean_partition(
     result
 }
 
-/// Reserves the number of runs that are written anew, and gives the deletes that they are to be
-/// without: all that it would not tell apart from what was written later.
+/// Reserves the number of rewritten runs. Returns it with the tombstones to apply: all with a
+/// smaller number, since they no longer mask these runs.
 async fn reserve(core: &Core) -> Result<(u32, Snapshot), StoreError> {
     let mut log = core.log.lock().await;
     log.check()?;
-    // A seal takes the number before that of the log's epoch: not this one.
+    // A seal uses the number before the current epoch of the log, so it never uses this one.
     let run = log.epoch + 1;
     log.epoch = run + 2;
-    // Under the lock: a delete that has ended an epoch before this number is among them.
+    // Under the lock: includes every delete that has ended an epoch before this number.
     Ok((run, core.tombstones.all()))
 }
 
@@ -74,13 +74,13 @@ async fn masks_of(
     masks.map_err(unreadable)
 }
 
-/// The cleaning of one day.
+/// Cleaning of one day.
 struct Cleaning<'a> {
     core: &'a Arc<Core>,
     partition: i64,
-    /// The number of the new runs.
+    /// Number of the new runs.
     run: u32,
-    /// Intents that have been written.
+    /// Number of written intents.
     intents: u32,
     pending: Pending,
 }
@@ -90,18 +90,17 @@ struct Cleaning<'a> {
 struct Pending {
     set: WriteSet,
     bytes: usize,
-    /// Set if something is pending.
+    /// Set if a rewritten run is pending.
     is_some: bool,
-    /// Intents of blocks that have been written by themselves: they go with what makes the blocks
-    /// count, if that comes.
+    /// Intents of new blocks that are already written. Publishing deletes these intents.
     written: Vec<Vec<u8>>,
-    /// Intents of blocks that do not count any more once it is published.
+    /// Intents of blocks that are obsolete after publishing.
     old: Vec<Vec<u8>>,
 }
 
 impl Cleaning<'_> {
-    /// Says whether anything has been written anew. What cannot be read stays; the first error is
-    /// returned at the end.
+    /// Cleans the day. Returns whether any run was rewritten. Damaged runs are kept; the first
+    /// error is returned at the end.
     async fn clean(
         &mut self,
         state: &mut SealState,
@@ -148,12 +147,12 @@ impl Cleaning<'_> {
         if let Some(error) = first_error {
             return Err(error);
         }
-        // In any case: a crash may have come before it the last time.
+        // In any case: the last time, a crash may have prevented it.
         self.forget_series(state, &metrics).await?;
         Ok(has_changed)
     }
 
-    /// Merges the runs of a metric's window into one, without what is deleted.
+    /// Merges the runs of a metric and window into one, without deleted samples.
     async fn merge(
         &mut self,
         (metric, window): (u64, i64),
@@ -180,7 +179,7 @@ impl Cleaning<'_> {
                 let keys: Vec<Vec<u8>> = blocks.iter().map(|(key, _)| key.clone()).collect();
                 let intent = put_intent(&mut set, self.run, &mut self.intents, &keys);
                 blocks.drain(..).for_each(|(key, block)| set.put(key, block));
-                // Before it is written: whether it is is not known if that fails.
+                // Before the write: if it fails, the intent may or may not be stored.
                 self.pending.written.push(intent.clone());
                 core.lsm.commit(set).await?;
                 written.push(intent);
@@ -205,7 +204,7 @@ impl Cleaning<'_> {
         Ok(())
     }
 
-    /// Makes what is pending count in place of what it stands for.
+    /// Replaces the old runs by the pending ones.
     async fn publish(&mut self, state: &mut SealState) -> Result<(), StoreError> {
         let core = self.core;
         if !self.pending.is_some {
@@ -216,7 +215,7 @@ impl Cleaning<'_> {
         let epochs = meta::encode_epochs(self.run + 2, state.first_epoch);
         set.put(keys::EPOCH.to_vec(), epochs);
         let committed = core.lsm.commit(set).await;
-        // As in a seal: after a failure it is not known what is there.
+        // As in a seal: even after a failure, since the write may or may not be stored.
         core.index.invalidate_runs(self.partition);
         committed?;
         let unread_from = core.selections.next();
@@ -224,7 +223,7 @@ impl Cleaning<'_> {
         Ok(())
     }
 
-    /// Takes series of which nothing is left out of the index of the partition.
+    /// Removes series without samples from the index of the partition.
     async fn forget_series(
         &mut self,
         state: &mut SealState,
@@ -255,7 +254,7 @@ impl Cleaning<'_> {
         Ok(())
     }
 
-    /// Of some ids of a metric those that no block has.
+    /// Returns the ids of a metric that occur in no block.
     async fn without_blocks(
         &self,
         index: &PartitionIndex,

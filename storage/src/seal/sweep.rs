@@ -1,8 +1,8 @@
-//! Taking what is no more out of the index of a day: postings and labels of series of which nothing
-//! is left, or the whole day.
+//! Removing series without samples from the index of a day: their postings and labels, or the
+//! whole day.
 //!
-//! Nobody asks for them any more: whoever has begun since they are gone leaves their ids out, and
-//! all who had begun before have ended. The ids stay given: labels are blank in their place.
+//! No selection reads these entries: selections since the deletion skip the ids, and all earlier
+//! selections have ended. The ids are not reused: their labels become blank.
 
 use roaring::RoaringBitmap;
 
@@ -16,23 +16,23 @@ use crate::lsm::WriteSet;
 use crate::sizes::Sizes;
 use crate::value;
 
-/// Takes the ids of which nothing is left out of the index of a partition, or deletes it where no
-/// others are left. Whoever calls keeps series from being registered.
+/// Removes the ids without samples from the index of a partition, or deletes the partition if no
+/// other ids are left. The caller blocks the registration of series.
 pub(super) async fn sweep_index(core: &Core, partition: i64) -> Result<(), StoreError> {
     let Some(index) = core.partition(partition) else { return Ok(()) };
     if index.deleted.len() == u64::from(index.series_count) {
-        // Its watermarks stay: the log may still have records of it.
+        // The watermarks are kept: the log may still have records of the day.
         expiry::delete_partition(core, partition, &[]).await?;
         core.remove_partition(partition);
         core.counters.note_deleted();
-        tracing::info!(partition, "a day of which nothing is left has been deleted");
+        tracing::info!(partition, "deleted a day without samples");
         return Ok(());
     }
     sweep_postings(core, partition, &index.deleted).await?;
     sweep_labels(core, partition, &index.deleted).await
 }
 
-/// Deletes postings of nothing but such ids, and what the dictionary says of them.
+/// Deletes postings that list only removed ids, and their dictionary entries.
 async fn sweep_postings(
     core: &Core,
     partition: i64,
@@ -54,7 +54,7 @@ async fn sweep_postings(
             pair.take_if(|(known, _)| Some(&*known) != next_pair.as_ref())
         {
             if !is_left {
-                // With the postings: without them nobody would find it again.
+                // With the postings: without them, the dictionary entry would never be found.
                 set.delete(&keys::dictionary_entry(&name, &label_value, partition));
             }
             if count >= core.options.sizes.delete_keys {
@@ -74,7 +74,7 @@ async fn sweep_postings(
     core.lsm.commit(set).await
 }
 
-/// Writes pages of the forward index anew without the labels of such ids.
+/// Rewrites pages of the forward index without the labels of removed ids.
 async fn sweep_labels(core: &Core, partition: i64, gone: &RoaringBitmap) -> Result<(), StoreError> {
     let Sizes { page_ids, write_bytes, .. } = core.options.sizes;
     let (mut set, mut bytes_of_set) = (WriteSet::default(), 0);
