@@ -1,4 +1,4 @@
-//! Deletes that the head carries out in turns with commits.
+//! Deletes that the head applies in turns with commits.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use crate::log::commit::Log;
 impl Core {
     /// Drops deleted samples from the head, in turns with commits.
     ///
-    /// Errors: something in memory cannot be read; it stays, the rest goes.
+    /// Errors: damaged samples in memory; they are kept, all others are dropped.
     pub(crate) async fn drop_deleted(
         self: &Arc<Self>,
         mut dropped: oneshot::Receiver<Result<(), StoreError>>,
@@ -22,13 +22,13 @@ impl Core {
                 Err(oneshot::error::TryRecvError::Empty) => {}
                 Err(error) => return Err(StoreError::Unavailable(error.to_string())),
             }
-            // Whoever waits for the log comes before the next turn.
+            // A task that waits for the log runs before the next turn.
             self.take_turn(self.log.lock().await).await;
         }
     }
 
-    /// One turn of the deletes that go on: the series of one are found, beside the lock, or some drop
-    /// what is deleted.
+    /// Does one turn of the deletes in progress: searches the series of one, without the lock, or
+    /// drops the deleted samples of a few series.
     pub(crate) async fn take_turn(self: &Arc<Self>, mut log: tokio::sync::MutexGuard<'_, Log>) {
         let Some((epoch, selectors)) = log.sought() else {
             log.drop_some(&self.head, self.options.sizes.drop_series_max);
@@ -42,7 +42,7 @@ impl Core {
         self.log.lock().await.note_found(epoch, found.flatten());
     }
 
-    /// The log, at a time when the head holds nothing that has been deleted.
+    /// Locks the log at a time when the head has no deleted samples.
     pub(crate) async fn log_without_deleted(self: &Arc<Self>) -> tokio::sync::MutexGuard<'_, Log> {
         loop {
             let log = self.log.lock().await;

@@ -1,4 +1,4 @@
-//! State that the tasks of a store share, and the part of it that is in view.
+//! State that the tasks of a store share, and its visible partitions and times.
 
 mod counters;
 mod delete;
@@ -36,51 +36,51 @@ use crate::window::{
     TIME_MAX_MS, TIME_MIN_MS, TimeBounds, partition_end_ms, partition_of_window, window_of,
 };
 
-/// How long ago a write may have failed that tells why others wait: longer than the tree takes to
-/// repeat one.
+/// Maximum age of a failed write whose error explains a stall: longer than SlateDB's retry
+/// interval.
 const REASON_SPAN_MIN: Duration = Duration::from_secs(5);
 
-/// What the tasks of a store share.
+/// State that the tasks of a store share.
 pub(crate) struct Core {
     pub(crate) lsm: Lsm,
     pub(crate) head: Head,
-    /// Exemplars, of series that may have left the head since.
+    /// Exemplars; their series may no longer be in the head.
     pub(crate) exemplars: Exemplars,
     /// Metadata of metrics.
     pub(crate) metadata: Metadata,
-    /// Decoded floats of what has been read.
+    /// Decoded floats of earlier reads.
     pub(crate) columns: Arc<ColumnCache>,
     pub(crate) options: StoreOptions,
-    /// How long samples are kept now.
+    /// Present retention.
     pub(crate) keeping: RwLock<Arc<Keeping>>,
-    /// The time that the retention is measured against.
+    /// Reference time of the retention.
     pub(crate) reference: ReferenceTime,
-    /// What the store says of rules: the value of its key.
+    /// Stored value of the key of the rules.
     pub(crate) stored_rules: Mutex<Option<Vec<u8>>>,
-    /// Selections under way: what they may still want stays.
+    /// Running selections, which delay the deletion of data that they may read.
     pub(crate) selections: ReadTracker,
-    /// What has been deleted and is still in files.
+    /// Deletes whose samples are still in SSTs or the log.
     pub(crate) tombstones: Tombstones,
-    /// The one writer of log and head.
+    /// Only writer of log and head.
     pub(crate) log: tokio::sync::Mutex<Log>,
     /// Counts of commits and refused writes.
     pub(crate) log_counters: LogCounters,
-    /// Counts of all else.
+    /// Counts of seals, deletions and reads ahead of queries.
     pub(crate) counters: CoreCounters,
-    /// Held by whoever seals, deletes, or forgets series: slots stay what they are meanwhile.
+    /// Locked to seal, to delete, or to remove series; slots are not reused while it is locked.
     pub(crate) sealing: tokio::sync::Mutex<SealState>,
-    /// Held by whoever cleans up after deletes, before `sealing`.
+    /// Locked to clean up after deletes, before `sealing`.
     pub(crate) cleaning: tokio::sync::Mutex<()>,
-    /// Partitions by number, and how many series are registered in each.
+    /// Number of registered series by partition.
     pub(crate) partitions: RwLock<BTreeMap<i64, u32>>,
-    /// What is known of them.
+    /// Cached indexes of the partitions.
     pub(crate) index: IndexCache,
     /// Set once the store is to be closed: a seal ends before its next window.
     pub(crate) is_closing: AtomicBool,
-    /// When deletes may be cleaned up by themselves again, after it has failed.
+    /// Time of the next background cleanup of deletes after a failure.
     pub(crate) clean_from_ms: AtomicI64,
     pub(crate) queue: Queue,
-    /// Told when nobody leads any more.
+    /// Notified when the leader of group commits ends.
     pub(crate) idle: Notify,
     /// Notified when maintenance is due at once: the log or the head is too large, or the clock was
     /// set back.
@@ -95,7 +95,7 @@ impl Core {
         if self.lsm.is_read_only() { Err(StoreError::ReadOnly) } else { Ok(()) }
     }
 
-    /// Returns the places that a commit writes to.
+    /// Returns the targets of a commit.
     pub(crate) fn log_target(&self) -> LogTarget<'_> {
         let Core { lsm, head, exemplars, metadata, .. } = self;
         LogTarget { lsm, head, exemplars, metadata }
@@ -109,7 +109,7 @@ impl Core {
         self.head.changes.kept_from_ms().max(floor_ms)
     }
 
-    /// The first partition that the retention keeps by time, if that is limited and confirmed.
+    /// Returns the first partition within the retention by time, if a limit is set and confirmed.
     pub(crate) fn floor_partition(&self, time: RetentionTime) -> Option<i64> {
         self.keeping().floor_ms(time).map(|floor_ms| partition_of_window(window_of(floor_ms)))
     }
@@ -128,7 +128,7 @@ impl Core {
 
     fn note_observed(&self, observed: &Observed) {
         if let Some(lowered_from_ms) = observed.lowered_from_ms {
-            // Times before may be in view again, and deleted days may be written to again.
+            // Earlier times may be visible again, and writes to deleted days be accepted again.
             self.head.changes.note_expired_before(lowered_from_ms);
             self.maintenance_wanted.notify_one();
         }
@@ -158,23 +158,23 @@ impl Core {
         }
     }
 
-    /// The time of the newest acknowledged sample: after a start of which all is sealed, the start of
-    /// the newest day.
+    /// Returns the time of the newest acknowledged sample. After a start with an empty log, that is
+    /// the start of the newest day.
     fn newest_ms(&self) -> Option<i64> {
         let newest_day = self.read_partitions(|all| all.last_key_value().map(|(day, _)| *day));
         let sealed_ms = newest_day.map(|day| partition_end_ms(day - 1));
         self.log_counters.newest_ms().max(sealed_ms)
     }
 
-    /// How long samples are kept now.
+    /// Returns the present retention.
     pub(crate) fn keeping(&self) -> Arc<Keeping> {
         Arc::clone(&self.keeping.read().unwrap_or_else(PoisonError::into_inner))
     }
 
     pub(crate) fn set_retention(&self, retention: Retention) {
-        assert!(retention.rules.len() <= RETENTION_RULES_MAX, "too many rules of the retention");
-        // Times hidden by the previous setting stay hidden until maintenance releases those that the
-        // new one keeps.
+        assert!(retention.rules.len() <= RETENTION_RULES_MAX, "too many retention rules");
+        // Times hidden by the previous retention stay hidden until maintenance releases the times
+        // within the new retention.
         self.head.changes.note_deleted_before(self.observe_visible_min_ms());
         {
             let mut keeping = self.keeping.write().unwrap_or_else(PoisonError::into_inner);
@@ -183,13 +183,13 @@ impl Core {
         self.has_retention.notify_one();
     }
 
-    /// The partitions that overlap a range of time, as they are now, and the tree to read them
-    /// from.
+    /// Returns the present partitions that overlap a time range, and a consistent view of the LSM
+    /// to read them.
     pub(crate) fn partitions_between(&self, times: TimeRange) -> (Lsm, Vec<Arc<PartitionIndex>>) {
         let first = partition_of_window(window_of(times.start_ms));
         let last = partition_of_window(window_of(times.end_ms));
         self.read_partitions(|partitions| {
-            // Under this lock a reader exchanges both: so the files have what the facts say.
+            // A follower replaces partitions and LSM view under this lock, so both agree.
             let lsm = self.lsm.fixed();
             if first > last {
                 return (lsm, Vec::new());
@@ -199,7 +199,7 @@ impl Core {
         })
     }
 
-    /// One partition as it is now, if there is one.
+    /// Returns one partition in its present state, if it exists.
     pub(crate) fn partition(&self, partition: i64) -> Option<Arc<PartitionIndex>> {
         self.read_partitions(|all| {
             all.get(&partition).map(|count| self.index.partition(partition, *count))
@@ -210,37 +210,37 @@ impl Core {
         read(&self.partitions.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// How many series are registered in a partition.
+    /// Returns the number of series that are registered in a partition.
     pub(crate) fn series_count(&self, partition: i64) -> u32 {
         self.read_partitions(|partitions| partitions.get(&partition).copied().unwrap_or(0))
     }
 
-    /// Notes of which series of a partition nothing is left.
+    /// Sets the ids of a partition whose series have no samples left.
     pub(crate) fn set_deleted(&self, partition: i64, gone: RoaringBitmap) {
         // Together with the number of series, as in the look-ups.
         self.read_partitions(|_| self.index.set_deleted(partition, gone));
     }
 
-    /// Notes how many series are registered in a partition.
+    /// Sets the number of series that are registered in a partition.
     pub(crate) fn set_series_count(&self, partition: i64, series_count: u32) {
         let mut partitions = self.partitions.write().unwrap_or_else(PoisonError::into_inner);
         partitions.insert(partition, series_count);
     }
 
-    /// Forgets a partition that has been deleted.
+    /// Removes a deleted partition from the shared state.
     pub(crate) fn remove_partition(&self, partition: i64) {
         let mut partitions = self.partitions.write().unwrap_or_else(PoisonError::into_inner);
         partitions.remove(&partition);
         self.index.remove(partition);
     }
 
-    /// Whether writes are being committed.
+    /// Returns whether writes are being committed.
     #[cfg(test)]
     pub(crate) fn is_committing(&self) -> bool {
         self.queue.is_committing()
     }
 
-    /// Counts a write that is refused, and adds why the object store takes none.
+    /// Counts a refused write, and adds the error of the object store.
     pub(crate) fn refused(&self, error: StoreError) -> StoreError {
         match &error {
             StoreError::Stalled { .. } => self.log_counters.note_stalled(),
@@ -250,7 +250,7 @@ impl Core {
         self.with_reason(error)
     }
 
-    /// Adds to an error why the object store takes no writes, where it has said so.
+    /// Adds the last error of the object store to a stall, if there was one recently.
     pub(crate) fn with_reason(&self, mut error: StoreError) -> StoreError {
         if let StoreError::Stalled { waited, reason, .. } = &mut error {
             *reason = self.lsm.write_failure((*waited).max(REASON_SPAN_MIN));

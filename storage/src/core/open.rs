@@ -1,4 +1,4 @@
-//! Rebuilding the state in memory from an open tree.
+//! Rebuilding the state in memory from an open LSM.
 
 use std::sync::atomic::{AtomicBool, AtomicI64};
 use std::sync::{Arc, Mutex, RwLock};
@@ -25,7 +25,7 @@ use crate::samples::columns::ColumnCache;
 use crate::window::partition_end_ms;
 
 impl Core {
-    /// Rebuilds what was in memory from a tree that is open.
+    /// Rebuilds the state in memory from an open LSM.
     pub(crate) async fn open(
         lsm: Lsm,
         mut meta: Meta,
@@ -40,7 +40,7 @@ impl Core {
             epoch = log.epoch,
             series = head.series_count(),
             log_bytes = log.bytes(),
-            "the log has been replayed"
+            "replayed the log"
         );
         let leaving = leaving_before(&meta, &log);
         let sealing = tokio::sync::Mutex::new(SealState::new(&meta, leaving));

@@ -1,4 +1,4 @@
-//! Deleted times of series, and the samples that they leave.
+//! Deleted times of series, and filters for the remaining samples.
 //!
 //! Masks apply after every cache: a cached column holds all samples of its block.
 
@@ -19,12 +19,12 @@ use crate::samples::cursor::{PartsCursor, SeriesParts};
 use crate::samples::part::{Floats, Part, Parts, push_starts};
 use crate::window::{PARTITION_MS, partition_end_ms};
 
-/// Deleted times of series of one partition: a set of ids for each tombstone, which is small even
+/// Deleted times of series in one partition: a set of ids for each tombstone, which is small even
 /// if it covers many series.
 #[derive(Debug, Default)]
 pub(crate) struct Masks {
     of_tombstones: Vec<(Deleted, RoaringBitmap)>,
-    /// Union of these sets.
+    /// Union of the sets of all tombstones.
     ids: RoaringBitmap,
 }
 
@@ -103,7 +103,7 @@ impl Masks {
     }
 }
 
-/// Returns those ids whose series a tombstone covers.
+/// Returns the ids of series that a tombstone covers.
 async fn covered(
     lsm: &Lsm,
     index: &PartitionIndex,

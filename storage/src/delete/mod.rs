@@ -1,17 +1,17 @@
 //! Deletes of series: tombstones hide samples until no SST holds them.
 //!
 //! ```text
-//! delete  the log epoch ends; a tombstone naming it is durable; the head drops covered samples;
-//!         selections mask them in sealed runs; acknowledged
+//! delete  the log epoch ends; a tombstone naming it becomes durable; the head drops covered
+//!         samples, selections mask them in sealed runs; the delete is acknowledged
 //! replay  at the end of that epoch, the head drops the covered samples again
 //! clean   covered runs are rewritten without the samples; then the tombstone masks nothing, and
 //!         is deleted with the last log record that it covers
 //! ```
 //!
 //! A tombstone covers log epochs and runs up to its own epoch: everything written before the
-//! delete, and nothing written after it, whatever its time. A seal under way during the delete is
-//! numbered by an earlier epoch, so the delete covers its blocks. A later one finds the samples
-//! dropped from the head.
+//! delete, and nothing written after it, whatever its time. A seal that runs during the delete has
+//! the number of an earlier epoch, so the delete covers its blocks. Before a later seal, the head
+//! drops the samples.
 
 mod mask;
 mod value;
@@ -26,11 +26,11 @@ pub(crate) use value::{decode, encode};
 
 use crate::error::StoreError;
 
-/// Maximum number of deletes before cleanup. Each costs a look-up in every selection of its times.
+/// Maximum number of uncleaned deletes. Each costs a look-up in every selection of its times.
 pub const TOMBSTONES_MAX: usize = 1000;
 /// Maximum bytes of the matchers of one delete.
 pub const TOMBSTONE_BYTES_MAX: usize = 64 << 10;
-/// Maximum bytes of the matchers of all deletes that are held.
+/// Maximum bytes of the matchers of all uncleaned deletes.
 pub const TOMBSTONES_BYTES_MAX: usize = 4 << 20;
 /// Bytes that a matcher counts in addition to its texts.
 const MATCHER_BYTES: usize = 32;
@@ -43,9 +43,9 @@ pub(crate) struct Tombstone {
     /// First and last time, in ms.
     pub(crate) start_ms: i64,
     pub(crate) end_ms: i64,
-    /// Series are covered that pass all matchers of one selector.
+    /// Selectors; a series is covered if it passes all matchers of one selector.
     pub(crate) selectors: Vec<Vec<Matcher>>,
-    /// True if no run holds covered samples: the tombstone is kept for the log alone.
+    /// Set if no run has covered samples: the tombstone is kept only for the log.
     pub(crate) is_cleaned: bool,
 }
 
@@ -55,7 +55,7 @@ impl Tombstone {
         bytes_of(&self.selectors)
     }
 
-    /// Returns whether it masks part of a time range in runs from `run_min` on.
+    /// Returns whether the tombstone masks times of a range in runs from `run_min` on.
     pub(crate) fn masks(&self, start_ms: i64, end_ms: i64, run_min: u32) -> bool {
         !self.is_cleaned
             && self.epoch >= run_min
@@ -77,7 +77,7 @@ pub(crate) struct Tombstones(RwLock<Arc<BTreeMap<u32, Arc<Tombstone>>>>);
 pub(crate) type Snapshot = Arc<BTreeMap<u32, Arc<Tombstone>>>;
 
 impl Tombstones {
-    /// Returns the tombstones read at a start.
+    /// Creates a set of the tombstones that a start has read.
     pub(crate) fn new(all: Vec<Tombstone>) -> Tombstones {
         let all = all.into_iter().map(|tombstone| (tombstone.epoch, Arc::new(tombstone)));
         Tombstones(RwLock::new(Arc::new(all.collect())))
@@ -88,7 +88,7 @@ impl Tombstones {
         Arc::clone(&self.0.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Returns the number of tombstones, and of those that mask something.
+    /// Returns the number of all tombstones, and of uncleaned tombstones.
     pub(crate) fn counts(&self) -> (usize, usize) {
         let all = self.all();
         (all.len(), all.values().filter(|tombstone| !tombstone.is_cleaned).count())
@@ -100,7 +100,7 @@ impl Tombstones {
         *self.0.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(all.collect());
     }
 
-    /// Adds a tombstone, or replaces that of its epoch.
+    /// Adds a tombstone, or replaces the tombstone of the same epoch.
     pub(crate) fn put(&self, tombstone: Tombstone) {
         self.change(|all| drop(all.insert(tombstone.epoch, Arc::new(tombstone))));
     }
@@ -110,7 +110,7 @@ impl Tombstones {
         self.change(|all| drop(all.remove(&epoch)));
     }
 
-    /// Adds some and removes others atomically.
+    /// Adds the tombstones `new` and removes the epochs `old`, atomically.
     pub(crate) fn exchange(&self, new: Vec<Tombstone>, old: &[u32]) {
         self.change(|all| {
             old.iter().for_each(|epoch| drop(all.remove(epoch)));
@@ -125,7 +125,7 @@ impl Tombstones {
 
     /// Checks that the limits allow another delete.
     ///
-    /// Errors: the limit that it exceeds.
+    /// Errors: the exceeded limit.
     pub(crate) fn admit(&self, selectors: &[Vec<Matcher>]) -> Result<(), StoreError> {
         let bytes = bytes_of(selectors);
         if bytes > TOMBSTONE_BYTES_MAX {

@@ -26,7 +26,7 @@ pub(crate) fn encode(key: &[u8], tombstone: &Tombstone) -> Vec<u8> {
     value::encode(key, &body)
 }
 
-/// Decodes the tombstone of a key and its value.
+/// Decodes a tombstone from its key and value.
 ///
 /// Errors: damaged bytes, and matchers that this version does not understand.
 pub(crate) fn decode(key: &[u8], bytes: &[u8]) -> Result<Tombstone, StoreError> {
@@ -88,7 +88,7 @@ mod tests {
             let error = decode(&key, &damaged).unwrap_err().to_string();
             assert!(error.contains("key mt"), "{error}");
             assert!(decode(&key, &bytes[..at]).is_err());
-            // With a valid checksum, too.
+            // Also with a valid checksum.
             let cut = value::encode(&key, bytes.get(4..at).unwrap_or_default());
             assert!(decode(&key, &cut).is_err());
         }

@@ -1,7 +1,7 @@
 //! Limits of the retention: time, size, and rules for some series.
 //!
-//! The setting may change while the store is open. Rules expire whole windows of two hours; where
-//! several name a series, the one that keeps it for the shortest time counts.
+//! The setting may change while the store is open. Rules expire whole windows of two hours. If
+//! several rules match a series, the rule with the shortest time applies.
 //!
 //! ```text
 //! crc32c:4 LE of key and rest │ version:1 = 1 │ rules
@@ -9,8 +9,8 @@
 //!   matchers │ ( op:1 │ length │ name │ length │ value ) × matchers ) × rules
 //! ```
 //!
-//! That is the value of [`keys::RULES`]: up to when each rule has expired samples. Everything
-//! without a width is a LEB128 varint, and a matcher is as in a tombstone.
+//! This value of [`keys::RULES`] has the expiry floor of each rule. Everything without a width is a
+//! LEB128 varint, and a matcher is encoded as in a tombstone.
 
 mod reference;
 
@@ -27,40 +27,40 @@ use crate::{keys, value};
 
 pub(crate) use reference::{ClockReading, Observed, ReferenceTime, RetentionTime};
 
-/// Rules that there may be.
+/// Maximum number of rules.
 pub const RETENTION_RULES_MAX: usize = 64;
 const VERSION: u8 = 1;
 
 /// Limits of the retention.
 #[derive(Debug, Clone, Default)]
 pub struct Retention {
-    /// Samples older than this are refused, and whole days of them deleted; `None` keeps
-    /// everything.
+    /// Maximum age of samples: older ones are rejected, and whole older days deleted. `None` sets
+    /// no limit.
     pub time_ms: Option<i64>,
-    /// Bytes of files from which the oldest days are deleted, but for the newest one; `None` sets
-    /// no bound.
+    /// Bytes of files from which the oldest days are deleted, except the newest day; `None` sets
+    /// no limit.
     pub bytes: Option<u64>,
     /// Rules for some series.
     pub rules: Vec<RetentionRule>,
 }
 
-/// Keeps some series for a shorter time than the others.
+/// Shorter retention for the series that pass its matchers.
 #[derive(Debug, Clone)]
 pub struct RetentionRule {
-    /// Series that pass all of them are meant.
+    /// Matchers, all of which a series must pass.
     pub matchers: Vec<Matcher>,
-    /// Time for which their samples are kept.
+    /// Time for which samples of these series are kept.
     pub time_ms: i64,
 }
 
 impl RetentionRule {
-    /// Returns whether it equals another rule.
+    /// Returns whether two rules are equal.
     fn is_same(&self, other: &RetentionRule) -> bool {
         self.time_ms == other.time_ms && are_same(&self.matchers, &other.matchers)
     }
 }
 
-/// Returns whether matchers are the same, in the same order.
+/// Returns whether two lists of matchers are equal, including their order.
 pub(crate) fn are_same(some: &[Matcher], others: &[Matcher]) -> bool {
     let text = |matcher: &Matcher| -> (MatchOp, String, String) {
         (matcher.op(), matcher.name().to_owned(), matcher.value().to_owned())
@@ -76,29 +76,29 @@ pub(crate) struct Keeping {
     pub(crate) rules: Vec<Rule>,
 }
 
-/// A rule, and up to when it has expired samples.
+/// A rule and its expiry floor.
 #[derive(Debug)]
 pub(crate) struct Rule {
     pub(crate) rule: RetentionRule,
-    /// The first time that is kept. Shared with the same rule of the setting before.
+    /// First time that has not expired. Shared with the equal rule of the previous setting.
     expired_before_ms: Arc<AtomicI64>,
 }
 
 impl Rule {
-    /// Everything before this time has expired, and is masked or gone.
+    /// Returns the time before which all samples of the rule are masked or deleted.
     pub(crate) fn expired_before_ms(&self) -> i64 {
         self.expired_before_ms.load(Ordering::Acquire)
     }
 
-    /// Notes that everything before a time has expired.
+    /// Sets the time before which all samples of the rule are masked or deleted.
     pub(crate) fn set_expired_before(&self, time_ms: i64) {
         self.expired_before_ms.store(time_ms, Ordering::Release);
     }
 
-    /// Everything before this time has expired, or is about to.
+    /// Returns the time before which samples have expired or are about to expire.
     ///
-    /// It goes back only with the clock, so that a clock that was ahead for a while does not have
-    /// current writes refused afterwards. What has expired until then stays masked by tombstones.
+    /// It decreases only with the clock, so that current writes are accepted again after a clock
+    /// that was ahead is set back. Samples that have expired until then stay masked by tombstones.
     pub(crate) fn floor_ms(&self, time: RetentionTime) -> i64 {
         let oldest_window_ms = |now_ms: i64| {
             window_of(now_ms.saturating_sub(self.rule.time_ms)).saturating_mul(WINDOW_MS)
@@ -108,28 +108,28 @@ impl Rule {
     }
 }
 
-/// The limit of the retention that a sample is older than.
+/// Limit of the retention that rejects a sample.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RetentionFloor {
-    /// The earliest time that is accepted.
+    /// Earliest accepted time.
     pub floor_ms: i64,
-    /// The setting that it comes from.
+    /// Setting that defines `floor_ms`.
     pub limit: RetentionLimit,
 }
 
-/// A setting of the retention.
+/// Setting of the retention.
 #[derive(Debug, Clone, PartialEq)]
 pub enum RetentionLimit {
-    /// The time that all samples are kept, in ms.
+    /// Retention of all samples, in ms.
     Time(i64),
-    /// A rule: its matchers as a selector, and the time that it keeps samples, in ms.
+    /// Rule: its matchers as a selector, and its retention in ms.
     Rule(String, i64),
-    /// The day has been deleted, by size or by a setting that was shorter.
+    /// The day has been deleted, by size or by an earlier, shorter setting.
     Deleted,
 }
 
 impl Keeping {
-    /// A retention that takes over from another one what its rules have expired.
+    /// Creates a retention that keeps the expiry floors of equal rules in `before`.
     pub(crate) fn new(retention: Retention, before: &Keeping) -> Keeping {
         let Retention { time_ms, bytes, rules } = retention;
         let rule = |rule: RetentionRule| {
@@ -143,17 +143,18 @@ impl Keeping {
         Keeping { time_ms, bytes, rules: rules.into_iter().map(rule).collect() }
     }
 
-    /// Returns whether anything is ever deleted.
+    /// Returns whether the retention has any limit.
     pub(crate) fn is_limited(&self) -> bool {
         self.time_ms.is_some() || self.bytes.is_some() || !self.rules.is_empty()
     }
 
-    /// The earliest time that is kept of all series; `None` if that is not limited, or not confirmed.
+    /// Returns the earliest time within the retention of all series; `None` if there is no limit or
+    /// no confirmed reference time.
     pub(crate) fn floor_ms(&self, time: RetentionTime) -> Option<i64> {
         Some(time.reference_ms?.saturating_sub(self.time_ms?))
     }
 
-    /// The first times that rules keep of series that pass some matchers.
+    /// Returns the floors of the retention of all series and of each rule.
     pub(crate) fn floors(&self, time: RetentionTime) -> RetentionFloors<'_> {
         let of_rules: Vec<(&RetentionRule, i64)> =
             self.rules.iter().map(|rule| (&rule.rule, rule.floor_ms(time))).collect();
@@ -162,8 +163,8 @@ impl Keeping {
         RetentionFloors { floor_ms, time_ms: self.time_ms, of_rules, latest_ms }
     }
 
-    /// The value of [`keys::RULES`], with borders of some rules in place of what has expired; none
-    /// where there are no rules.
+    /// Returns the value of [`keys::RULES`] with the floor of each rule; `None` if there are no
+    /// rules.
     pub(crate) fn encode(&self, floor_ms: impl Fn(&Rule) -> i64) -> Option<Vec<u8>> {
         if self.rules.is_empty() {
             return None;
@@ -178,7 +179,7 @@ impl Keeping {
         Some(value::encode(keys::RULES, &body))
     }
 
-    /// The rules that a value tells of, and nothing else.
+    /// Decodes the rules from a value of [`keys::RULES`]; other limits are not set.
     ///
     /// Errors: damaged bytes, and matchers that this version does not understand.
     pub(crate) fn decode(bytes: &[u8]) -> Result<Keeping, StoreError> {
@@ -207,15 +208,15 @@ impl Keeping {
     }
 }
 
-/// First times that the retention keeps, by rule, as of one time.
+/// Floors of the retention, by rule, at one time.
 #[derive(Debug)]
 pub(crate) struct RetentionFloors<'a> {
-    /// Earliest time that is kept of all series.
+    /// Earliest time within the retention of all series.
     floor_ms: Option<i64>,
-    /// Retention of all series.
+    /// Retention of all series, in ms.
     time_ms: Option<i64>,
     of_rules: Vec<(&'a RetentionRule, i64)>,
-    /// No rule expires this time or later ones.
+    /// Latest floor of all rules.
     latest_ms: i64,
 }
 
@@ -230,7 +231,7 @@ impl RetentionFloors<'_> {
     ) -> TimeBounds {
         let has_expired = |time_ms: &i64| *time_ms < self.latest_ms;
         let floats = &batch.timestamps[batch.samples(series_index)];
-        // Most samples are newer than all that rules have expired.
+        // Most samples are newer than the floors of all rules.
         if !floats.iter().any(has_expired)
             && !histograms.iter().any(|sample| has_expired(&sample.timestamp_ms))
         {
@@ -240,12 +241,12 @@ impl RetentionFloors<'_> {
         TimeBounds { min_ms, ..bounds }
     }
 
-    /// The first time that is kept of a series.
+    /// Returns the floor of a series by rules.
     fn min_ms(&self, labels: &Labels) -> i64 {
         self.of_series(labels).map_or(i64::MIN, |(_, floor_ms)| floor_ms)
     }
 
-    /// The rule that keeps a series for the shortest time, and the first time that it keeps.
+    /// Returns the rule with the latest floor for a series, and this floor.
     fn of_series(&self, labels: &Labels) -> Option<(&RetentionRule, i64)> {
         let passes =
             |rule: &RetentionRule| rule.matchers.iter().all(|m| m.matches(labels.get(m.name())));
@@ -253,8 +254,8 @@ impl RetentionFloors<'_> {
         of_series.max_by_key(|(_, floor_ms)| *floor_ms)
     }
 
-    /// The limit that a sample of a series is older than, where nothing before `min_ms` is accepted
-    /// of any series; `None` if it is not older than any.
+    /// Returns the limit that rejects a sample of a series, if all samples before `min_ms` are
+    /// rejected; `None` if no limit does.
     pub(crate) fn floor_of(
         &self,
         labels: &Labels,
@@ -306,7 +307,7 @@ mod tests {
             let mut damaged = bytes.clone();
             damaged[at] ^= 1;
             assert!(Keeping::decode(&damaged).is_err());
-            // Behind a good checksum too.
+            // Also with a valid checksum.
             let cut = value::encode(keys::RULES, bytes.get(4..at).unwrap_or_default());
             assert!(Keeping::decode(&cut).is_err());
         }

@@ -1,30 +1,30 @@
-//! The time that the retention is measured against.
+//! Reference time of the retention.
 //!
-//! The clock alone is not trusted to delete anything: it may be wrong for a while. The reference time
-//! is the lesser of the clock and the newest acknowledged sample, and it is confirmed: it has been at
-//! least that late in every reading of a span of minutes. A step of the clock against the monotonic
-//! clock suspends it for longer. So does a first reading that is far ahead of the newest sample, as
-//! nothing shows whether the clock was set before the start.
+//! The clock alone must not cause deletions, since it may be wrong for a while. The reference time
+//! is the minimum of clock and newest acknowledged sample, confirmed by all readings of a span of
+//! minutes: none was lower. A step of the clock against the monotonic clock suspends the
+//! confirmation for longer. So does a first reading far ahead of the newest sample, since the clock
+//! may have been set before the start.
 //!
 //! ```text
-//! reading   →  min(clock, newest sample)  →  least of a span of readings  →  reference time
-//! step      →  readings do not count for a while
-//! first reading ahead of the newest sample  →  the same
-//! clock set back before the reference time  →  the reference time follows at once
+//! reading   →  min(clock, newest sample)  →  minimum of a span of readings  →  reference time
+//! step      →  readings are ignored for a while
+//! first reading far ahead of the newest sample  →  as a step
+//! clock set back before the reference time      →  the reference time follows at once
 //! ```
 //!
-//! So it may be late by the span, and a store to which nothing is written keeps what it has.
+//! So the reference time may be late by the span, and a store without new writes deletes nothing.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-/// A difference between the clock and the monotonic clock, from one reading to the next, that counts
+/// Minimum difference between clock and monotonic clock, from one reading to the next, that counts
 /// as a step.
 const STEP_MIN_MS: u64 = 60_000;
 /// Distance from the newest sample to the first reading after a start above which the reading counts
 /// as a step.
 const FIRST_AHEAD_MAX_MS: i64 = 86_400_000;
-/// Spans of the confirmation for which a step suspends it.
+/// Duration of a suspension, in spans of the confirmation.
 const SUSPENSION_SPANS: u32 = 6;
 
 /// Times of the machine's clocks.
@@ -36,26 +36,26 @@ pub(crate) struct ClockReading {
     pub(crate) monotonic: Duration,
 }
 
-/// The times that limits of the retention are computed from.
+/// Times from which limits of the retention are computed.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct RetentionTime {
-    /// The time of the clock.
+    /// Time of the clock.
     pub(crate) now_ms: i64,
-    /// The reference time, never later than the clock; `None` until there is a confirmed one.
+    /// Reference time, never later than the clock; `None` until one is confirmed.
     pub(crate) reference_ms: Option<i64>,
 }
 
-/// The result of a reading.
+/// Result of a reading.
 #[derive(Debug)]
 pub(crate) struct Observed {
     pub(crate) time: RetentionTime,
-    /// The step of the clock since the reading before, in ms, if there was one.
+    /// Step of the clock since the previous reading, in ms, if there was one.
     pub(crate) step_ms: Option<i64>,
     /// Distance from the newest sample to a first reading that counts as a step, in ms.
     pub(crate) ahead_ms: Option<i64>,
-    /// The reference time before, if the clock has been set back before it.
+    /// Previous reference time, if the clock has been set back before it.
     pub(crate) lowered_from_ms: Option<i64>,
-    /// Set if a suspension has ended with this reading.
+    /// Set if this reading ends a suspension.
     pub(crate) is_resumed: bool,
 }
 
@@ -69,13 +69,13 @@ pub(crate) struct ReferenceTime {
 #[derive(Debug, Default)]
 struct ReferenceState {
     last: Option<ClockReading>,
-    /// The monotonic time at which readings count again.
+    /// Monotonic time from which readings are used again.
     suspended_until: Option<Duration>,
     candidate: Option<Candidate>,
     confirmed_ms: Option<i64>,
 }
 
-/// The least reference time of the readings since one of them.
+/// Minimum of the readings since a first one.
 #[derive(Debug, Clone, Copy)]
 struct Candidate {
     least_ms: i64,
@@ -83,7 +83,7 @@ struct Candidate {
 }
 
 impl ReferenceTime {
-    /// A reference time that a span of readings confirms.
+    /// Creates a reference time with the span of its confirmation.
     pub(crate) fn new(confirmation: Duration) -> ReferenceTime {
         ReferenceTime { confirmation, state: Mutex::default() }
     }
@@ -93,7 +93,7 @@ impl ReferenceTime {
         self.confirmation.saturating_mul(SUSPENSION_SPANS)
     }
 
-    /// Takes in a reading of the clocks, and the time of the newest acknowledged sample.
+    /// Adds a reading of the clocks, and the time of the newest acknowledged sample.
     pub(crate) fn observe(&self, reading: ClockReading, newest_ms: Option<i64>) -> Observed {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let is_first = state.last.is_none();
@@ -121,14 +121,14 @@ impl ReferenceTime {
 }
 
 impl ReferenceState {
-    /// Returns by how much the clock has been set since the last reading, if it has.
+    /// Returns the step of the clock since the last reading, in ms, if there was one.
     fn step_to(&mut self, reading: ClockReading) -> Option<i64> {
         let last = self.last.replace(reading)?;
         let wall_step_ms = reading.wall_ms.saturating_sub(last.wall_ms);
         let Some(elapsed) = reading.monotonic.checked_sub(last.monotonic) else {
             let back = last.monotonic.saturating_sub(reading.monotonic);
             if back >= Duration::from_millis(STEP_MIN_MS) {
-                // No machine does that, but tools that emulate clocks do.
+                // Only tools that emulate clocks do this.
                 return Some(wall_step_ms);
             }
             // Readings of several threads may arrive out of order.
@@ -160,8 +160,8 @@ mod tests {
     const BEGIN_MS: i64 = 1000 * DAY_MS;
     const SPAN: Duration = Duration::from_secs(600);
 
-    /// Readings at minutes since the start, with a clock that is off by some minutes; the reference
-    /// time, in minutes since the start.
+    /// Observes pairs of minutes since the start and the error of the clock in minutes. Returns
+    /// the reference times, in minutes since the start.
     fn references(readings: &[(i64, i64)], newest: impl Fn(i64) -> i64) -> Vec<Option<i64>> {
         let reference = ReferenceTime::new(SPAN);
         let observe = |(minute, off): &(i64, i64)| {
@@ -186,7 +186,7 @@ mod tests {
         let readings = [(0, 0), (10, 0), (5000, 0), (5010, 0)];
         let expected = [None, Some(-3), Some(-3), Some(-3)];
         assert_eq!(references(&readings, |_| -3), expected);
-        // A sample that is far ahead of the clock does not count.
+        // A sample far ahead of the clock is ignored.
         let expected = [None, Some(0), Some(0), Some(5000)];
         assert_eq!(references(&readings, |_| 90_000), expected);
     }
@@ -197,7 +197,7 @@ mod tests {
         let readings = [(0, 0), (10, 0), (11, day), (12, 0), (71, 0), (72, 0), (82, 0)];
         let expected = [None, Some(0), Some(0), Some(0), Some(0), Some(0), Some(72)];
         assert_eq!(references(&readings, |_| 10 * day), expected);
-        // A step that stays is believed in the end, if samples agree with it.
+        // A lasting step is accepted in the end, if samples agree with it.
         let readings = [(0, 0), (10, 0), (11, day), (70, day), (71, day), (81, day)];
         let expected = [None, Some(0), Some(0), Some(0), Some(0), Some(71 + day)];
         assert_eq!(references(&readings, |_| 10 * day), expected);
@@ -227,7 +227,7 @@ mod tests {
         for (seconds, wall_ms, is_step) in [
             (0, BEGIN_MS, false),
             (30 * 86_400, BEGIN_MS + 30 * DAY_MS, false),
-            // As a machine that was asleep shows it.
+            // As after the sleep of a machine.
             (30 * 86_400 + 1, BEGIN_MS + 31 * DAY_MS, true),
             (30 * 86_400 + 2, BEGIN_MS + 31 * DAY_MS + 59_000, false),
         ] {

@@ -20,12 +20,12 @@ pub(super) async fn delete(
         Ok(dropped) => core.drop_deleted(dropped).await,
         Err(error) => Err(error),
     };
-    // Last, as for a write.
+    // Last, as in a commit.
     core.head.changes.note(start_ms);
     dropped
 }
 
-/// Makes a delete durable, and has it masked; the head drops what it covers in turns.
+/// Makes a delete durable and masks the covered samples; the head drops them in turns.
 pub(crate) async fn begin_delete(
     core: &Core,
     selectors: Vec<Vec<Matcher>>,
@@ -35,7 +35,7 @@ pub(crate) async fn begin_delete(
     core.tombstones.admit(&selectors)?;
     let tombstone = log.end_epoch(&core.lsm, selectors, range).await?;
     let dropped = log.begin_drop(&tombstone);
-    // Before the head drops anything: what a seal under way has taken from it is masked.
+    // Before the head drops samples, so that samples in a running seal are masked.
     core.tombstones.put(tombstone);
     Ok(dropped)
 }

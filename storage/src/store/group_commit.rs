@@ -19,7 +19,7 @@ struct Leading {
 impl Drop for Leading {
     fn drop(&mut self) {
         if !self.is_done {
-            let detail = "the task that commits has ended".to_owned();
+            let detail = "the commit task has ended".to_owned();
             self.core.queue.fail(&StoreError::Unavailable(detail));
         }
         self.core.idle.notify_waiters();
@@ -37,7 +37,7 @@ pub(super) async fn lead(core: Arc<Core>) {
         if let Some(pause) = pause
             && !pause.is_zero()
         {
-            // Seals and deletes may lock the log meanwhile.
+            // Seals and deletes may lock the log during the pause.
             drop(log);
             tokio::time::sleep(pause).await;
             log = core.log.lock().await;
@@ -62,7 +62,7 @@ pub(super) async fn lead(core: Arc<Core>) {
                 for pending in group {
                     pending.answer(Err(error.clone()));
                 }
-                tracing::error!(%error, "a write to the log failed; the store takes no more writes");
+                tracing::error!(%error, "failed to write to the log; refusing all further writes");
                 core.queue.fail(&error);
             }
         }

@@ -16,7 +16,7 @@ const MAINTAIN_INTERVAL: Duration = Duration::from_secs(15);
 /// Time after a failure until background cleanup of deletes is tried again.
 const CLEAN_AGAIN_MS: i64 = 3_600_000;
 
-/// Says whether anything has been sealed.
+/// Runs one round of maintenance. Returns whether any window was sealed.
 pub(super) async fn maintain(core: &Arc<Core>) -> Result<bool, StoreError> {
     core.lsm.collect_orphans().await;
     expiry::expire(core).await?;
@@ -33,13 +33,13 @@ pub(super) async fn maintain(core: &Arc<Core>) -> Result<bool, StoreError> {
     Ok(has_sealed)
 }
 
-/// Returns whether the head takes so much memory that it is sealed early.
+/// Returns whether the head has reached the memory size from which it is sealed early.
 pub(super) fn is_head_large(core: &Core) -> bool {
     core.head.bytes() >= core.head.limits().seal_bytes_min()
 }
 
-/// Cleans up where many deletes wait, or rules have expired what is left of a day. What cannot be
-/// cleaned must not keep anything else from being done, and is not tried again soon.
+/// Cleans up deletes if there are many, or if rules have expired the end of a day. A failure does
+/// not stop other maintenance, and delays the next attempt.
 async fn clean_if_due(core: &Arc<Core>) -> Result<(), StoreError> {
     let now_ms = core.options.clock.now_ms();
     let is_wanted = core.tombstones.counts().0 >= TOMBSTONES_MAX / 2
@@ -52,7 +52,7 @@ async fn clean_if_due(core: &Arc<Core>) -> Result<(), StoreError> {
         Err(StoreError::Closed) if core.is_closing.load(Ordering::Relaxed) => Ok(()),
         Err(error) if error.ends_writes() => Err(error),
         Err(error) => {
-            tracing::error!(%error, "deletes cannot be cleaned up; it is tried again in an hour");
+            tracing::error!(%error, "failed to clean up deletes; retrying in an hour");
             core.clean_from_ms.store(now_ms.saturating_add(CLEAN_AGAIN_MS), Ordering::Relaxed);
             Ok(())
         }
@@ -60,13 +60,13 @@ async fn clean_if_due(core: &Arc<Core>) -> Result<(), StoreError> {
     }
 }
 
-/// Expires what rules do not keep any more, soon after its time has come.
+/// Expires samples by rules of the retention, until writes to the store end.
 pub(super) async fn expire_forever(core: Arc<Core>) {
     loop {
         match expiry::expire(&core).await {
             Ok(()) => {}
             Err(error) if error.ends_writes() => return,
-            Err(error) => tracing::error!(%error, "rules of the retention cannot be applied"),
+            Err(error) => tracing::error!(%error, "failed to apply retention rules"),
         }
         tokio::select! {
             () = tokio::time::sleep(MAINTAIN_INTERVAL) => {}
@@ -80,7 +80,7 @@ pub(super) async fn maintain_forever(core: Arc<Core>) {
     loop {
         tokio::select! {
             () = tokio::time::sleep(MAINTAIN_INTERVAL) => {}
-            // What has just failed is not tried again at the rate of commits.
+            // After a failure, commits must not trigger an immediate retry.
             () = core.maintenance_wanted.notified(), if !has_failed => {}
         }
         let result = match maintain(&core).await {
@@ -94,7 +94,7 @@ pub(super) async fn maintain_forever(core: Arc<Core>) {
                 tracing::error!(%error, "background maintenance has ended");
                 return;
             }
-            Err(error) => tracing::error!(%error, "background maintenance has failed"),
+            Err(error) => tracing::error!(%error, "background maintenance failed"),
         }
     }
 }

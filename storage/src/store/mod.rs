@@ -35,7 +35,7 @@ pub use stats::{DayStats, StoreStats};
 pub struct Store {
     core: Arc<Core>,
     background: Mutex<Vec<JoinHandle<()>>>,
-    /// Reads ahead of queries.
+    /// Task that reads ahead of queries.
     warming: Option<JoinHandle<()>>,
     /// Follower of the store, if another process writes to it.
     follower: Option<Arc<tokio::sync::Mutex<Follower>>>,
@@ -48,8 +48,8 @@ impl Store {
         self.progress.as_ref().map(|progress| progress.behind())
     }
 
-    /// Why this process may no longer write to the store, as soon as that is known: another one has
-    /// it, or it is gone. What is read here is not complete any more.
+    /// Returns the reason why this process may no longer write to the store: another process has
+    /// taken it over, or it was deleted. Reads of a lost store are incomplete.
     pub fn lost(&self) -> Option<StoreError> {
         self.core.lsm.lost()
     }
@@ -60,7 +60,7 @@ impl Store {
         self.core.lsm.wait_until_lost().await
     }
 
-    /// Why every write is refused at the moment, if it is.
+    /// Returns the reason why all writes are refused at present, if they are.
     pub fn write_refusal(&self) -> Option<StoreError> {
         let core = &self.core;
         if let Err(error) = core.check_writable() {
@@ -78,8 +78,7 @@ impl Store {
         Some(core.with_reason(error))
     }
 
-    /// Takes in what another process has written by now. The background task calls this by itself,
-    /// where there is one.
+    /// Applies all present writes of another process. The background task, if any, calls this.
     pub async fn catch_up(&self) -> Result<(), StoreError> {
         match &self.follower {
             Some(follower) => follower.lock().await.catch_up().await,
@@ -87,7 +86,7 @@ impl Store {
         }
     }
 
-    /// Takes in what is new once a read has found files missing.
+    /// Applies new writes once a read has found files missing.
     #[cfg(test)]
     pub(crate) async fn catch_up_when_wanted(&self) -> Result<(), StoreError> {
         if let Some(progress) = &self.progress {
@@ -96,8 +95,8 @@ impl Store {
         self.catch_up().await
     }
 
-    /// Whether it is of use to read again, as a read has failed because files have gone: others
-    /// have been taken then, if there are any.
+    /// Waits for the follower after a read that failed on missing files. Returns whether a
+    /// retry of the read may succeed.
     pub(crate) async fn has_other_files(&self, is_lost: bool) -> bool {
         match &self.progress {
             Some(progress) if is_lost => {
@@ -108,24 +107,22 @@ impl Store {
         }
     }
 
-    /// Appends samples, exemplars and metadata; what the outcome calls accepted is durable, and
-    /// seen by the next selection.
+    /// Appends samples, exemplars and metadata. Accepted ones are durable on return, and visible to
+    /// the next selection.
     ///
-    /// Samples of any age within the retention are taken, in any order, unless
-    /// [`StoreOptions::out_of_order_window_ms`] narrows that. A sample that is held already is
-    /// ignored; another value for a time that is held is refused where the newest samples of
-    /// the series tell, else the later write wins.
-    /// It waits for [`StoreOptions::write_timeout`] at most. A write that has been begun by then
-    /// goes on, since nobody can know whether the object store has it; one that has not is not
-    /// stored.
-    /// Errors: after one, whether the samples are kept is not known but where it says so; sending
-    /// them again is safe. A caller that stops waiting does not stop the write.
+    /// Samples of any age within the retention are accepted, in any order, unless
+    /// [`StoreOptions::out_of_order_window_ms`] is set. Duplicates are ignored. Another value for
+    /// the time of a raw sample in the head is rejected; for any other time, the later write wins.
+    /// Waits for at most [`StoreOptions::write_timeout`]. A commit that has begun by then continues,
+    /// since its success is unknown; a write that still waits is withdrawn and not stored.
+    /// Errors: the samples may or may not be stored, unless the error says so; sending them again
+    /// is safe. A caller that stops waiting does not stop the write.
     pub async fn append(&self, batch: Batch) -> Result<AppendOutcome, StoreError> {
         self.append_with(batch, None).await
     }
 
-    /// Appends as [`Store::append`] does, and drops the reservation once the store has released the
-    /// batch, which can be later than the caller stops waiting.
+    /// Appends as [`Store::append`], and drops the reservation once the store has released the
+    /// batch, possibly after the caller has stopped waiting.
     ///
     /// Errors: as [`Store::append`].
     pub async fn append_reserved(
@@ -164,17 +161,17 @@ impl Store {
             return Err(self.core.refused(error));
         };
         outcome.unwrap_or_else(|_| {
-            Err(StoreError::Unavailable("the task that commits has ended".to_owned()))
+            Err(StoreError::Unavailable("the commit task has ended".to_owned()))
         })
     }
 
     /// Deletes the samples, from `start_ms` to `end_ms`, of all series that pass every matcher of
-    /// one of the selectors. It is durable on return, and no later selection sees them; what is
-    /// written from then on does not count, whatever its time.
+    /// one of the selectors. The delete is durable on return, and no later selection sees the
+    /// samples. It does not apply to later writes, whatever their time.
     ///
-    /// Errors: more than [`TOMBSTONES_MAX`](crate::TOMBSTONES_MAX) deletes wait to be cleaned up;
-    /// after another error, whether the samples are deleted is not known. It waits for
-    /// [`StoreOptions::write_timeout`] at most, and goes on behind that.
+    /// Errors: more than [`TOMBSTONES_MAX`](crate::TOMBSTONES_MAX) deletes are not cleaned up yet;
+    /// after any other error, the samples may or may not be deleted. Waits for at most
+    /// [`StoreOptions::write_timeout`]; the delete continues after that.
     pub async fn delete(
         &self,
         selectors: Vec<Vec<Matcher>>,
@@ -187,7 +184,7 @@ impl Store {
         if let Some(error) = self.core.queue.refusal() {
             return Err(error);
         }
-        // Goes on where the caller stops waiting: what is durable has to be applied.
+        // Continues if the caller stops waiting, since a durable delete must be applied.
         let deleting =
             tokio::spawn(delete::delete(Arc::clone(&self.core), selectors, start_ms, end_ms));
         let patience = self.core.options.write_timeout;
@@ -201,27 +198,26 @@ impl Store {
         }
     }
 
-    /// Seals whatever the head holds, open windows included.
+    /// Seals all samples of the head, including open windows.
     pub async fn seal_all(&self) -> Result<(), StoreError> {
         self.core.check_writable()?;
         seal::seal(&self.core, seal::Which::All).await.map(drop)
     }
 
-    /// Seals whatever the head holds, writes it to files, and lets go of all series that hold
-    /// nothing more: for those who write many series once, as an import does, and want to stay
-    /// within a bound of memory.
+    /// Seals all samples of the head, flushes them to SSTs, and removes all empty series. Bounds
+    /// the memory of an import, which writes many series once.
     pub async fn seal_and_forget(&self) -> Result<(), StoreError> {
         self.core.check_writable()?;
         seal::seal(&self.core, seal::Which::All).await?;
         {
-            // No commit gives a slot away meanwhile.
+            // Blocks commits, so that no slot is reused.
             let _log = self.core.log.lock().await;
             self.core.head.forget(|_| true);
         }
         seal::write_out(&self.core).await
     }
 
-    /// The first and the last time that its samples may have, if there are some.
+    /// Returns bounds of the times of all samples, if there are any.
     pub async fn times(&self) -> Option<TimeRange> {
         let sealed = self.core.read_partitions(|partitions| {
             let first = partition_end_ms(partitions.first_key_value()?.0 - 1);
@@ -236,9 +232,9 @@ impl Store {
         Some(TimeRange::new(all.start_ms.max(self.core.observe_visible_min_ms()), all.end_ms))
     }
 
-    /// Takes deleted samples out of the files, and gives their space back. Answers do not change.
+    /// Removes deleted samples from the SSTs and frees their space. Query results do not change.
     ///
-    /// Errors: what cannot be read stays, and its deletes with it.
+    /// Errors: damaged days are not cleaned, and their tombstones remain.
     pub async fn clean_tombstones(&self) -> Result<(), StoreError> {
         self.core.check_writable()?;
         let core = Arc::clone(&self.core);
@@ -246,33 +242,33 @@ impl Store {
         cleaning.await.map_err(|error| StoreError::Unavailable(error.to_string()))?.map(drop)
     }
 
-    /// Seals windows that have closed, and deletes partitions beyond the retention. The
-    /// background task calls this by itself, where there is one.
+    /// Seals closed windows and deletes partitions beyond the retention. The background task, if
+    /// any, calls this.
     pub async fn maintain(&self) -> Result<(), StoreError> {
         self.core.check_writable()?;
         maintain::maintain(&self.core).await.map(drop)
     }
 
-    /// What has been refused of series for which the head had no room, by metric and limit: some
-    /// tens at most, those of other metrics together.
+    /// Returns the refused samples of series beyond a limit of the head, by metric and limit.
+    /// Beyond some tens of entries, other metrics are counted together.
     pub fn refused_series(&self) -> Vec<RefusedSeries> {
         self.core.head.refused_series()
     }
 
-    /// Which metrics, labels and values have the most series in memory, with at most so many
-    /// entries in each list. It takes a while where there are many series.
+    /// Returns the metrics, labels and values with the most series in memory, with at most `limit`
+    /// entries in each list. Slow if there are many series.
     ///
-    /// Errors: those of the budget.
+    /// Errors: the query exceeds its budget.
     pub fn cardinality(&self, limit: usize, budget: &Budget) -> Result<Cardinality, BudgetError> {
         self.core.head.cardinality(limit, &mut Checkpoint::new(budget))
     }
 
-    /// The time of the store's clock, in ms since the epoch.
+    /// Returns the time of the store's clock, in ms since the epoch.
     pub fn now_ms(&self) -> i64 {
         self.core.options.clock.now_ms()
     }
 
-    /// The sealed days, the earliest first.
+    /// Returns the sealed days, in ascending order.
     pub fn days(&self) -> Vec<DayStats> {
         let bytes = self.core.lsm.partition_bytes();
         let day = |(partition, series): (&i64, &u32)| DayStats {
@@ -284,14 +280,14 @@ impl Store {
         self.core.read_partitions(|partitions| partitions.iter().map(day).collect())
     }
 
-    /// Commits what waits, writes everything out, and closes. Later writes are refused.
+    /// Commits waiting writes, flushes, and closes the store. Later writes are refused.
     pub async fn close(&self) -> Result<(), StoreError> {
         if let Some(task) = &self.warming {
             task.abort();
         }
         let tasks = self.take_background();
         if !tasks.is_empty() {
-            // Not in the middle of a window: that would be safe, but its work would be lost.
+            // Not during the seal of a window: that would be safe, but lose its work.
             self.core.is_closing.store(true, Ordering::Relaxed);
             let _sealing = self.core.sealing.lock().await;
             tasks.iter().for_each(JoinHandle::abort);
@@ -319,8 +315,8 @@ impl Store {
         disowned.and(closed)
     }
 
-    /// Applies another retention from now on. Times that are hidden stay so until maintenance, which
-    /// releases those that the new retention keeps: with their samples, unless those are deleted.
+    /// Applies another retention from now on. Maintenance later releases hidden times within the
+    /// new retention, with their samples unless these are already deleted.
     ///
     /// Panics: more rules than [`RETENTION_RULES_MAX`](crate::RETENTION_RULES_MAX).
     pub fn set_retention(&self, retention: Retention) {
@@ -343,7 +339,7 @@ impl Drop for Store {
         if let Some(task) = &self.warming {
             task.abort();
         }
-        // Tasks that end later may share what is open.
+        // Tasks that end later may still share the core.
         self.core.lsm.unlock();
     }
 }

@@ -1,4 +1,4 @@
-//! Opens a store to write to it, to read it once, or to follow it.
+//! Opening a store to write to it, to read it once, or to follow it.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -21,15 +21,15 @@ use crate::core::Core;
 impl Store {
     /// Opens or creates a store, and replays the log.
     ///
-    /// On a local disk nobody else may have it open to write. On an object store this waits until
-    /// the lease of another owner has expired, unless [`StoreOptions::take_over`] is set; that owner
-    /// can write no more then.
+    /// On a local disk, no other process may have it open to write. On an object store, this waits
+    /// until the lease of another owner has expired, unless [`StoreOptions::take_over`] is set;
+    /// that owner can no longer write then.
     ///
     /// `url` is a plain path, `file:///path`, `memory:///`, `s3://bucket/prefix`,
-    /// `gs://bucket/prefix` or `az://container/prefix`; what [`StoreOptions::remote`] leaves open
-    /// of the last three comes from the environment.
-    /// Errors: a URL that cannot be used; an object store that cannot be used, and why, within
-    /// seconds; another process has the store; its manifest is missing; damaged bytes.
+    /// `gs://bucket/prefix` or `az://container/prefix`; settings of the last three that
+    /// [`StoreOptions::remote`] lacks are read from the environment.
+    /// Errors: an invalid URL; an unusable object store, with the reason, within seconds; another
+    /// process has the store; its manifest is missing; damaged bytes.
     /// Panics: outside of a tokio runtime.
     pub async fn open(url: &str, options: StoreOptions) -> Result<Store, StoreError> {
         let mut location = Location::parse(url, &options.remote)?;
@@ -40,7 +40,7 @@ impl Store {
         })
     }
 
-    /// Opens a store on objects in memory, which others may open too.
+    /// Opens a store on objects in memory, which other stores may share.
     pub async fn open_in(
         memory: &SharedMemory,
         options: StoreOptions,
@@ -57,7 +57,7 @@ impl Store {
         let opened = Store::open_on(lsm.clone(), options).await;
         if let Err(error) = &opened {
             match error {
-                // Nothing has been written, and nothing is to be.
+                // This version must not write to the store.
                 StoreError::NewerFormat { .. } => lsm.close().await?,
                 _ => lsm.release_ownership().await,
             }
@@ -65,7 +65,7 @@ impl Store {
         opened
     }
 
-    /// Opens a store on a tree that is open.
+    /// Opens a store on an open LSM.
     async fn open_on(lsm: Lsm, options: StoreOptions) -> Result<Store, StoreError> {
         let meta = seal::recover(&lsm).await?;
         if let Some(owner) = &meta.owner {
@@ -77,18 +77,18 @@ impl Store {
         let (format, kept_by_size) = (meta.format, meta.kept_by_size);
         let background = options.background;
         let (core, ..) = Core::open(lsm, meta, options).await?;
-        // A log that still has records of deleted series brings them back without samples.
+        // A replay creates deleted series again, without samples, from their log records.
         core.head.forget_deleted();
-        tracing::info!("this process writes to the store now");
+        tracing::info!("this process is now the writer of the store");
         let mut set = WriteSet::default();
         let owner = core.options.owner.as_bytes();
         set.put(keys::OWNER.to_vec(), value::encode(keys::OWNER, owner));
-        // A record that is missing behind all others of its epoch is missed by the next start.
+        // With the counts, the next start detects records missing at the end of an epoch.
         let records: Vec<(u32, u64)> =
             core.log.lock().await.epochs.iter().map(|(e, info)| (*e, info.record_count)).collect();
         set.put(keys::RECORDS.to_vec(), meta::encode_records(&records));
         if format < meta::FORMAT {
-            // Nothing is to be converted: what is new is in keys of its own.
+            // No conversion is needed: new formats have their own keys.
             set.put(keys::FORMAT.to_vec(), value::encode_u32(keys::FORMAT, meta::FORMAT));
         }
         if expiry::hide_by_size(&core, kept_by_size) {
@@ -97,7 +97,7 @@ impl Store {
         core.lsm.commit(set).await?;
         expiry::drop_dead_log(&core, &mut *core.sealing.lock().await).await?;
         seal::note_emptied(&core).await;
-        // What rules expire does not wait for what is being sealed.
+        // Separate tasks, so that expiry by rules does not wait for seals.
         let tasks = match background {
             true => vec![
                 tokio::spawn(maintain_forever(Arc::clone(&core))),
@@ -113,12 +113,12 @@ impl Store {
         Ok(Store { core, background, warming, follower: None, progress: None })
     }
 
-    /// Opens a store to read it as it is now, whoever writes to it. Nothing is written, and nothing
-    /// seen that comes later.
+    /// Opens the present state of a store to read it, even if another process writes to it. Writes
+    /// nothing, and does not see later writes.
     ///
-    /// While another process writes to the store, files may go that this one still wants: reading
-    /// then ends with an error.
-    /// Errors: as [`Store::open`]; [`StoreError::NoStore`]. Whatever would write gets
+    /// Another process that writes to the store may delete files that this one needs: reads then
+    /// return an error.
+    /// Errors: as [`Store::open`]; [`StoreError::NoStore`]. Methods that write return
     /// [`StoreError::ReadOnly`].
     pub async fn open_once(url: &str, options: StoreOptions) -> Result<Store, StoreError> {
         let location = Location::find(url, &options.remote)?;
@@ -138,11 +138,10 @@ impl Store {
         Ok(Store { core, background, warming: None, follower: None, progress: None })
     }
 
-    /// Opens a store to read it, and follows whoever writes to it: what that has acknowledged is
-    /// seen within the lag, as long as the object store answers.
+    /// Opens a store to read it, and follows its writer: acknowledged writes are visible within the
+    /// lag, as long as the object store responds.
     ///
-    /// Checkpoints are written, which keep the files that are read; they end by themselves after 10
-    /// minutes.
+    /// Writes checkpoints, which keep the files that it reads; they expire after 10 minutes.
     /// Errors: as [`Store::open_once`].
     pub async fn open_reader(
         url: &str,
@@ -174,7 +173,7 @@ impl Store {
         };
         let mut follower = Follower::new(Arc::clone(&core), following, replay, meta, lag);
         let progress = Arc::clone(follower.progress());
-        // What has been written while the log was replayed; later attempts may do better.
+        // Applies writes during the replay. On failure, the follower retries later.
         let _ = follower.catch_up().await;
         let follower = Arc::new(tokio::sync::Mutex::new(follower));
         let follow = || tokio::spawn(follow_forever(Arc::clone(&follower)));

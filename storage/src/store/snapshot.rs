@@ -11,10 +11,10 @@ use crate::options::StoreOptions;
 use super::Store;
 
 impl Store {
-    /// Copies the store as it is into `snapshots/NAME` beside its files, from where it is opened as
-    /// any other store. Without the head, what is not sealed yet is left out.
+    /// Copies the present store to `snapshots/NAME` next to its files; the copy can be opened as any
+    /// other store. Without the head, unsealed samples are not copied.
     ///
-    /// Errors: the object store does not answer; then nothing is left of the copy.
+    /// Errors: the object store does not respond; then the copy is removed.
     pub async fn snapshot(&self, name: &str, with_head: bool) -> Result<(), StoreError> {
         self.core.check_writable()?;
         let (core, name) = (Arc::clone(&self.core), name.to_owned());
@@ -35,14 +35,14 @@ impl Store {
     }
 }
 
-/// Opens a copy once, so that it is known to be whole, and makes it nobody's.
+/// Opens a copy once to check that it is complete, and releases its ownership.
 async fn finish_snapshot(
     copy: &Snapshot,
     options: &StoreOptions,
     next_epoch: u32,
     with_head: bool,
 ) -> Result<(), StoreError> {
-    // The cache on disk is that of the store, which goes on with it.
+    // The cache on disk belongs to the store, which continues to use it.
     let options = StoreOptions { disk_cache: None, ..options.clone() };
     let lsm = Lsm::open(&copy.location(), &options).await?;
     let mut set = WriteSet::default();

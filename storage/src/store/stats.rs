@@ -1,4 +1,4 @@
-//! Figures of the store, for metrics, gathered from their owners.
+//! Statistics of the store, for metrics.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,27 +14,28 @@ pub struct StoreStats {
     pub follow: Option<FollowStats>,
     /// Series in the head.
     pub head_series: usize,
-    /// Series of which something is not sealed.
+    /// Series with unsealed samples.
     pub active_series: usize,
-    /// About how many bytes the head takes in memory.
+    /// Approximate bytes of the head in memory.
     pub head_bytes: usize,
     /// Time of the newest sample of the head, ms since the epoch; `None` without a sample.
     pub newest_ms: Option<i64>,
     /// Samples accepted since the start.
     pub samples_appended: u64,
-    /// Native histograms among them.
+    /// Native histograms accepted since the start.
     pub histograms_appended: u64,
-    /// Samples that were held already.
+    /// Duplicate samples, which were ignored.
     pub samples_duplicate: u64,
-    /// Samples refused.
+    /// Rejected samples.
     pub samples_rejected: u64,
-    /// Accepted samples that were older than the newest of their series.
+    /// Accepted samples that were older than the newest sample of their series.
     pub samples_out_of_order: u64,
-    /// Samples that wait for the log; a histogram counts as many floats as take its memory.
+    /// Samples that wait for the log; a histogram counts as the number of floats that occupy as
+    /// much memory.
     pub queue_samples: usize,
-    /// Writes that were refused because the object store took none for too long.
+    /// Writes that were refused because the object store accepted no writes for too long.
     pub writes_stalled: u64,
-    /// Writes that were refused because the head took more memory than it may.
+    /// Writes that were refused because the head exceeded its memory limit.
     pub writes_head_full: u64,
     /// Records written to the log.
     pub log_records: u64,
@@ -46,85 +47,84 @@ pub struct StoreStats {
     pub seals: u64,
     /// Blocks sealed.
     pub sealed_blocks: u64,
-    /// Bytes of these blocks.
+    /// Bytes of sealed blocks.
     pub sealed_bytes: u64,
-    /// Bytes of the files of the tree that are in use; not of those that are to be deleted, nor of
-    /// its write-ahead log.
+    /// Bytes of the SSTs in use; without obsolete ones and without the WAL.
     pub file_bytes: u64,
-    /// Files, and halves of such, that crashes had left and that have been deleted.
+    /// Deleted files, complete or partial, that crashes had left.
     pub orphans_deleted: u64,
-    /// Their bytes, as far as they are known.
+    /// Known bytes of the files in `orphans_deleted`.
     pub orphan_bytes_deleted: u64,
-    /// Partitions that hold something sealed.
+    /// Partitions with sealed samples.
     pub partitions: usize,
     /// Partitions deleted by the retention.
     pub partitions_deleted: u64,
-    /// Exemplars that are held.
+    /// Number of exemplars.
     pub exemplars: usize,
-    /// Maximum of exemplars.
+    /// Maximum number of exemplars.
     pub exemplars_max: usize,
     /// Series that have exemplars.
     pub exemplar_series: usize,
-    /// Bytes that exemplars take in memory.
+    /// Bytes of exemplars in memory.
     pub exemplar_bytes: usize,
-    /// Time of the exemplar that goes next, ms since the epoch.
+    /// Time of the exemplar that is evicted next, ms since the epoch.
     pub exemplar_oldest_ms: Option<i64>,
     /// Exemplars accepted since the start.
     pub exemplars_appended: u64,
-    /// Exemplars that were acknowledged and not kept: held already, overtaken, turned off.
+    /// Exemplars that were acknowledged and not kept: duplicates, overtaken, or turned off.
     pub exemplars_ignored: u64,
     /// Exemplars that were dropped: of unknown series, or too far ahead of the clock.
     pub exemplars_dropped: u64,
-    /// Exemplars refused because they were older than the newest of their series.
+    /// Exemplars rejected because they were older than the newest exemplar of their series.
     pub exemplars_out_of_order: u64,
-    /// Metrics of which something is known.
+    /// Metrics with metadata.
     pub metadata_metrics: usize,
-    /// Bytes that this takes in memory.
+    /// Bytes of metadata in memory.
     pub metadata_bytes: usize,
-    /// Metadata entries that were too long to be kept.
+    /// Metadata entries dropped because they were too long.
     pub metadata_dropped: u64,
-    /// Metrics of which nothing is known any more, because there were too many.
+    /// Metrics whose metadata was evicted because there were too many metrics.
     pub metadata_evicted: u64,
     /// Stored values of exemplars and metadata that cannot be read.
     pub damaged_values: usize,
-    /// Bytes of blocks and indexes of the tree's files that are kept in memory.
+    /// Bytes of the block cache, which has blocks and indexes of SSTs in memory.
     pub block_cache_bytes: usize,
-    /// Look-ups of such that were kept.
+    /// Look-ups in the block cache that hit.
     pub block_cache_hits: u64,
-    /// Look-ups of such that were not.
+    /// Look-ups in the block cache that missed.
     pub block_cache_misses: u64,
-    /// Bytes of files in the cache on disk.
+    /// Bytes of the disk cache, which has parts of SSTs.
     pub disk_cache_bytes: u64,
-    /// Parts of the tree's files that were there when they were wanted.
+    /// Look-ups in the disk cache that hit.
     pub disk_cache_hits: u64,
-    /// Parts that were not.
+    /// Look-ups in the disk cache that missed.
     pub disk_cache_misses: u64,
-    /// Parts that were evicted.
+    /// Parts evicted from the disk cache.
     pub disk_cache_evicted: u64,
-    /// Parts that could not be written to the disk.
+    /// Parts that could not be written to the disk cache.
     pub disk_cache_failures: u64,
     /// Bytes of blocks that were read ahead of queries after the start.
     pub warmed_bytes: u64,
-    /// Partitions, and the dictionary of all, whose files are not merged into one run: a query
-    /// reads each run by itself.
+    /// Segments (a partition, or the dictionary) that are not compacted into one sorted run: a
+    /// query reads each run separately.
     pub unmerged_segments: usize,
     /// Reads of the object store since the start, in the order of [`Reader::ALL`].
     pub object_store_reads: [ReadCount; Reader::ALL.len()],
-    /// Bytes of the index of sealed days that are kept in memory.
+    /// Bytes of the index cache, which has indexes of sealed days in memory.
     pub index_cache_bytes: usize,
-    /// Look-ups in it of what was known.
+    /// Look-ups in the index cache that hit.
     pub index_cache_hits: u64,
-    /// Look-ups in it of what had to be read.
+    /// Look-ups in the index cache that missed.
     pub index_cache_misses: u64,
-    /// Bytes of decoded floats that are kept.
+    /// Bytes of the column cache, which has decoded floats.
     pub columns_bytes: usize,
-    /// The most there may be.
+    /// Maximum bytes of the column cache.
     pub columns_bytes_max: usize,
-    /// Runs of samples that were kept when they were wanted.
+    /// Look-ups in the column cache that hit.
     pub columns_hits: u64,
-    /// Runs that were decoded and kept.
+    /// Columns decoded and added to the column cache.
     pub columns_misses: u64,
-    /// Runs that were evicted.
+    /// Columns evicted from the column cache.
     pub columns_evicted: u64,
 }
 
@@ -133,16 +133,16 @@ pub struct StoreStats {
 pub struct DayStats {
     /// Start, ms since the epoch.
     pub start_ms: i64,
-    /// The first time after it.
+    /// First time after the day, ms since the epoch.
     pub end_ms: i64,
-    /// Series that are registered in it.
+    /// Number of registered series.
     pub series: u64,
-    /// Bytes of its files, samples and index.
+    /// Bytes of samples and index in SSTs.
     pub bytes: u64,
 }
 
 impl Store {
-    /// Returns what the store holds, and what it has done.
+    /// Returns the statistics of the store.
     pub fn stats(&self) -> StoreStats {
         let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let core = &self.core;
