@@ -26,7 +26,7 @@ pub fn stack_bytes(text: &str) -> usize {
 
 /// Starts a thread with a stack of `stack_bytes` bytes.
 ///
-/// Errors: those of the system, for lack of memory; the work is dropped.
+/// Errors: the system cannot start a thread, for lack of memory; the work is dropped.
 pub fn start<T: Send + 'static>(
     stack_bytes: usize,
     work: impl FnOnce() -> T + Send + 'static,

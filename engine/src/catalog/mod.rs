@@ -49,8 +49,8 @@ pub struct Function {
     pub name: &'static str,
     /// Argument types; the last one repeats if the function is variadic.
     pub args: &'static [ValueType],
-    /// 0: exactly `args`. n > 0: all but the last of `args`, and at most n more.
-    /// -1: all but the last of `args`, and any number more.
+    /// 0: exactly `args`. n > 0: `args` without the last one, and at most n further arguments. -1:
+    /// `args` without the last one, and any number of further arguments.
     pub variadic: i32,
     /// Type of the result.
     pub returns: ValueType,
@@ -115,10 +115,9 @@ impl Function {
 pub enum Names {
     /// The series keep their names.
     Kept,
-    /// Removes the names, at once or at the end of the query, and the other labels that describe a
-    /// metric.
+    /// Removes names, types and units of metrics, at once or at the end of the query.
     Dropped,
-    /// Removes the names; if at once, the other labels that describe a metric stay.
+    /// Removes the names; types and units stay if the names are removed at once.
     DroppedAlone,
     /// The result is a scalar, or a new series.
     None,
@@ -127,13 +126,13 @@ pub enum Names {
 /// Treatment of native histograms by a function.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Histograms {
-    /// Removed from the result; also for functions that take no series.
+    /// Histograms are removed from the result; also for functions that take no series.
     Dropped,
     /// The result has histograms for them.
     Kept,
-    /// Compared with each other; the result is a number.
+    /// Histograms are compared with each other; the result is a number.
     Compared,
-    /// Counted as samples regardless of content; the result is a number.
+    /// Histograms are counted as samples regardless of content; the result is a number.
     Counted,
     /// The result is a number computed from counts and sums, without buckets.
     Summarized,
@@ -143,10 +142,10 @@ pub enum Histograms {
     Buckets,
 }
 
-/// Modifiers of a range selector that a function takes.
+/// Modifiers of a range selector that a function accepts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum RangeModes {
-    /// None.
+    /// No modifiers.
     Plain,
     /// `anchored`
     Anchored,
@@ -154,7 +153,7 @@ pub enum RangeModes {
     AnchoredOrSmoothed,
 }
 
-/// The function of a name; names are case-sensitive.
+/// Returns the function with this name; names are case-sensitive.
 pub fn lookup(name: &str) -> Option<&'static Function> {
     let index = functions::FUNCTIONS.binary_search_by(|f| f.name.cmp(name)).ok()?;
     Some(&functions::FUNCTIONS[index])

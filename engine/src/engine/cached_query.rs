@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! version of the source ← before anything is loaded
-//! cached ← cached steps, except those that changes since may affect
+//! cached ← cached steps that no later change affects
 //! if cached has no requested step: run the whole query, and cache it
 //! else: run the query over the steps before and after cached, each with one cached step,
 //!       so that together they load all that the whole query loads; merge

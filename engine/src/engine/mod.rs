@@ -264,7 +264,7 @@ impl Engine {
 
     /// Checks a request without data.
     ///
-    /// Errors: those of [`Engine::answer`] that do not depend on data.
+    /// Errors: errors of [`Engine::answer`] that do not depend on data.
     pub async fn check(&self, request: &QueryRequest) -> Result<(), QueryError> {
         let QueryRequest { text, when, options } = request;
         let plan_options = match *when {

@@ -105,7 +105,7 @@ pub enum ExprKind {
     Paren(Box<Expr>),
 }
 
-/// A duration: a literal, or computed from others and from the query's step and range.
+/// Duration: a literal, or computed from other durations and from the query's step and range.
 #[derive(Debug, Clone, PartialEq)]
 pub struct DurationExpr {
     /// Kind of the duration expression.
@@ -423,7 +423,7 @@ pub struct Aggregate {
     pub op: AggregateOp,
     /// The operand.
     pub expr: Box<Expr>,
-    /// The parameter of `topk`, `quantile` and others.
+    /// The parameter, for example of `topk` and `quantile`.
     pub param: Option<Box<Expr>>,
     /// `without (…)` instead of `by (…)`.
     pub is_without: bool,

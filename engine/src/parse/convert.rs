@@ -1,4 +1,5 @@
-//! Conversion of promql-parser's tree to ours: its structure with our leaves and positions.
+//! Conversion of promql-parser's tree to [`ast`](super::ast): its structure, with the leaves and
+//! positions of the prepass.
 //!
 //! Walks the tree in the order of the text, which is also the order of the prepass's lists.
 
@@ -11,7 +12,8 @@ use super::names::aggregate_op;
 use super::prepass::{Prepass, Sign, SubqueryMark};
 use crate::catalog::Function;
 
-/// A difference between the prepass and the tree of promql-parser; names the list concerned.
+/// Difference between the prepass and the tree of promql-parser; contains the name of the list that
+/// differs.
 #[derive(Debug)]
 pub(super) struct Mismatch(pub &'static str);
 

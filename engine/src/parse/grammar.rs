@@ -27,7 +27,7 @@ fn register_functions() {
             returns,
             function.is_experimental,
         );
-        // Fails if promql-parser already has a function of this name, which is the same one.
+        // Fails only if promql-parser already has this function.
         let _ = register_extra_functions(vec![extra]);
     }
 }

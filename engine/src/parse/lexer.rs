@@ -1,6 +1,6 @@
 //! The lexer: text to tokens with positions.
 //!
-//! Source: `promql/parser/lex.go` of Prometheus; the same input gives the same tokens and the
+//! Source: `promql/parser/lex.go` of Prometheus; the same input leads to the same tokens and the
 //! same first error.
 
 use super::Fault;

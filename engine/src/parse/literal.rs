@@ -73,8 +73,8 @@ pub(super) fn duration(text: &str) -> Result<f64, String> {
 
 /// First code point for bytes that are not UTF-8: byte `b` becomes this plus `b`.
 ///
-/// A string of PromQL is bytes, ours is UTF-8. Only escapes can produce other bytes; they become
-/// private-use characters, which labels are not expected to contain.
+/// PromQL strings consist of bytes, here strings are UTF-8. Only escapes can produce bytes that are
+/// not UTF-8; these become private-use characters, which labels are not expected to contain.
 const INVALID_BYTE_BASE: u32 = model::labels::INVALID_BYTE_BASE;
 
 /// Returns the value of a string literal, without quotes and escapes.

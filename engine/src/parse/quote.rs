@@ -2,7 +2,7 @@
 
 pub(super) use model::labels::quoted;
 
-/// Quotes a string; one of more than ten bytes is cut to ten characters and an ellipsis.
+/// Quotes a string; cuts a string of more than ten bytes to ten characters and an ellipsis.
 ///
 /// Source: `Item.String` of Prometheus.
 pub(super) fn quoted_prefix(text: &str) -> String {

@@ -1,4 +1,4 @@
-//! Aggregations: series are reduced to groups.
+//! Aggregations, which reduce series to groups.
 //!
 //! Series are read in the order of their groups, so that a group is a contiguous run of rows.
 //! Mergeable aggregations (sum, avg, min, max, count, group, stddev, stdvar) accumulate rows into

@@ -16,8 +16,8 @@ use crate::tile::{Tile, copy_bits, is_present, mark_histograms};
 
 use super::matching::Groups;
 
-/// Evaluates a set operator. The filtered side streams; of the other side, only one bit per match
-/// group and step is kept.
+/// Evaluates a set operator. The filtered side streams. For the other side, memory holds only one
+/// bit per match group and step.
 ///
 /// Errors: errors of the operands, and the limits of the query.
 /// Source: `VectorAnd`, `VectorOr`, `VectorUnless` of Prometheus.

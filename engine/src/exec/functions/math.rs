@@ -298,7 +298,7 @@ mod tests {
         assert_eq!(count, unary_count * POINTS.len() - 5);
     }
 
-    /// Bits of `math.Cosh` and `math.Sinh` of Go at some points.
+    /// Bits of `math.Cosh` and `math.Sinh` of Go at chosen points.
     const HYPERBOLIC: [(f64, u64, u64); 18] = [
         (0.6, 0x3ff2f7aa606e5630, 0x3fe45f775546a77d),
         (0.75, 0x3ff4b705d1e5d6a8, 0x3fea506b2dd3c690),

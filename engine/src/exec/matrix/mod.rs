@@ -258,9 +258,9 @@ fn all_large_bytes(series: &[SeriesMeta]) -> u64 {
     series.iter().map(|meta| large_bytes(&meta.labels)).sum()
 }
 
-/// Returns the bytes of a large label set, 0 for others. Only the query itself creates such label
-/// sets, and the matrix may outlive the operator that charged for it. Other label sets are charged
-/// on load.
+/// Returns the bytes of a large label set; 0 if it is not large. Only the query itself creates such
+/// label sets, and the matrix may outlive the operator that charged for it. Other label sets are
+/// charged on load.
 fn large_bytes(labels: &Labels) -> u64 {
     let bytes = labels.as_bytes().len();
     if bytes > LARGE_LABELS_BYTES { bytes as u64 } else { 0 }

@@ -65,7 +65,7 @@ pub fn ascending(a: &f64, b: &f64) -> Ordering {
     }
 }
 
-/// Orders numbers with NaN below all others.
+/// Orders numbers with NaN below all numbers.
 pub fn nan_first(a: &f64, b: &f64) -> Ordering {
     match (a.is_nan(), b.is_nan()) {
         (true, true) => Ordering::Equal,

@@ -12,7 +12,7 @@ use crate::tile::set_all_present;
 /// Maximum number of remaining samples for which dropping earlier ones is always worthwhile.
 const KEPT_CHEAP: usize = 256;
 
-/// Decoded samples of one series: those in the current range, and those read ahead.
+/// Decoded samples of one series: in the current range, and read ahead.
 ///
 /// Invariant: times strictly ascend, no staleness markers; `lo <= hi <= len`.
 #[derive(Debug, Default)]

@@ -188,7 +188,7 @@ impl GridFeed<'_> {
                 intake.work(samples.float_count() + histograms.iter().flatten().count())?;
                 push(row, &samples)?;
             }
-            // The rows hold them from here on.
+            // The rows hold the histograms now.
             tile.drop_histograms();
             self.next_step += width;
         }

@@ -152,7 +152,7 @@ impl RollupOperator {
         RollupOperator::build(ctx, steps, Origin::Set(set), ranges, how, false)
     }
 
-    /// Returns an operator that counts the samples of each range, including those that its mode
+    /// Returns an operator that counts the samples of each range, including samples that its mode
     /// needs outside the range. A histogram counts by its size.
     pub fn range_sizes(
         ctx: &Context,

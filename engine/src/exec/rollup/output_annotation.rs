@@ -25,7 +25,7 @@ pub(super) enum OutputAnnotation {
         names: Vec<(String, AtomicBool)>,
         cause: Cause,
     },
-    /// A φ outside 0 to 1 at some step.
+    /// A φ outside 0 to 1 at a step with output.
     ///
     /// Source: `NewInvalidQuantileWarning` of Prometheus.
     InvalidPhi {

@@ -2,8 +2,8 @@
 //! `without`) and of a binary operator (`bool`, `on`, `group_left`, `fill`, …).
 //!
 //! Operand modifiers are extracted: promql-parser lacks two of the four and computed offsets, and
-//! restricts their order more than Prometheus. The others are passed on, with quoted labels,
-//! because promql-parser does not accept all keywords as names.
+//! restricts their order more than Prometheus. All other modifiers are passed on, with quoted
+//! labels, because promql-parser does not accept all keywords as names.
 
 use std::fmt::Write as _;
 

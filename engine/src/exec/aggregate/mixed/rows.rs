@@ -28,7 +28,7 @@ struct Row {
 }
 
 impl<K: Ord> Rows<K> {
-    /// Returns no rows.
+    /// Creates an empty set of rows.
     pub(super) fn new(ctx: &Context, steps: Steps) -> Result<Rows<K>, QueryError> {
         Ok(Rows { rows: BTreeMap::new(), steps, reservation: Reservation::new(&ctx.budget, 0)? })
     }
@@ -68,7 +68,8 @@ impl<K: Ord> Rows<K> {
         Ok(())
     }
 
-    /// Increments a number, which starts at 0. `key_bytes` is the heap size of the key.
+    /// Adds 1 to the value of the row `key` at a step; absent values count as 0. `key_bytes` is the
+    /// heap size of the key.
     ///
     /// Errors: the memory limit of the query.
     pub(super) fn count(
@@ -114,7 +115,7 @@ impl<K: Ord> Rows<K> {
             let (values, presence) = matrix.row_mut(index);
             values.copy_from_slice(&row.values);
             presence.copy_from_slice(&row.presence);
-            // From here on, the matrix charges for them.
+            // The matrix charges for the histograms now.
             self.reservation.shrink(histogram_bytes(&row.histograms));
             for (step, histogram) in row.histograms.into_iter().enumerate() {
                 if let Some(histogram) = histogram {

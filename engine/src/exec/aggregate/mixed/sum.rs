@@ -44,7 +44,7 @@ pub(in crate::exec::aggregate) fn reduce(
         for mut done in done {
             notes.merge(done.notes);
             for (group, step, answer) in done.answers {
-                // From here on, the matrix charges for it.
+                // The matrix charges for the histogram now.
                 done.reservation.shrink(bytes_of(&answer));
                 put(&mut output, group, step, answer)?;
             }
@@ -75,7 +75,7 @@ fn put(output: &mut Matrix, group: usize, step: usize, answer: Answer) -> Result
 struct Done {
     /// Group, step and result.
     answers: Vec<(usize, usize, Answer)>,
-    /// For the histograms in `answers`.
+    /// Charge for the histograms in `answers`.
     reservation: Reservation,
     notes: Notes,
 }

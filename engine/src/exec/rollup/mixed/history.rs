@@ -27,7 +27,7 @@ impl HistoryEntry {
     }
 }
 
-/// Histograms of a series: those in the current range, and those read ahead.
+/// Histograms of a series: in the current range, and read ahead.
 ///
 /// Invariant: times strictly ascend, no staleness markers; `lo <= hi <= entries.len()`.
 #[derive(Debug)]

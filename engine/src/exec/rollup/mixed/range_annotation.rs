@@ -21,7 +21,7 @@ pub(super) enum RangeAnnotation {
     NotGauge = 1 << 3,
     /// Histograms are ignored.
     Ignored = 1 << 4,
-    /// Some histograms are marked as reset, others as not reset.
+    /// One histogram is marked as reset, another as not reset.
     Collision = 1 << 5,
     /// Different custom bounds were added up.
     ReconciledAdd = 1 << 6,
