@@ -65,7 +65,7 @@ fn has_records_before(log: &Log, first_epoch: u32, partition: i64) -> bool {
     log.has_records_before(first_epoch, partition_end_ms(partition - 1))
 }
 
-/// Leftovers of a day, kept after a failure or for selections under way.
+/// Leftovers of a day, kept after a failure or for running selections.
 #[derive(Debug)]
 pub(crate) struct Leaving {
     /// First selection that does not read these leftovers.

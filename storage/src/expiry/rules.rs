@@ -24,7 +24,7 @@ use crate::lsm::WriteSet;
 use crate::retention::{Keeping, RetentionTime, Rule, are_same};
 use crate::window::{partition_of_window, window_of};
 
-/// Expires the samples beyond the rules. On return, they are durably hidden.
+/// Expires samples by the rules. On return, they are durably hidden.
 ///
 /// Errors: the samples may or may not be hidden, and the log takes no more writes.
 pub(crate) async fn expire(core: &Arc<Core>) -> Result<(), StoreError> {

@@ -81,10 +81,10 @@ struct QueueState {
     /// Weight of the samples that wait or are being committed.
     weight: usize,
     is_led: bool,
-    /// Why no more writes are taken: the store is closed or read-only.
+    /// Error for later writes, set once the store is closed or read-only.
     refused: Option<StoreError>,
     next_ticket: u64,
-    /// Start of the commit under way.
+    /// Start of the current commit.
     taken_at: Option<Instant>,
     /// Set once the warning about slow commits was logged.
     is_stalled: bool,
