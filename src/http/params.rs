@@ -69,7 +69,7 @@ impl FromRequest<Arc<Shared>> for Params {
 /// Returns the text of Prometheus for a form that is too large, and the error itself for any other.
 fn form_error(error: &axum::Error) -> String {
     let source = std::error::Error::source(error);
-    if source.is_some_and(|source| source.is::<http_body_util::LengthLimitError>()) {
+    if source.is_some_and(<dyn std::error::Error>::is::<http_body_util::LengthLimitError>) {
         "http: POST too large".to_owned()
     } else {
         format!("cannot read the form: {error}")
