@@ -47,13 +47,16 @@ impl Grammar {
                 .try_fold(0, |max, height| height.map(|height: u32| max.max(height + 1)))
         };
         while heights.len() < all.len() {
-            let before = heights.len();
-            for (name, alternatives) in &all {
-                if let Some(least) = alternatives.iter().filter_map(|a| height(&heights, a)).min() {
-                    heights.entry(name).or_insert(least);
-                }
-            }
-            assert!(heights.len() > before, "a rule never ends");
+            // From the heights of the pass before, so that the order of the map does not count.
+            let found: Vec<(&'static str, u32)> = all
+                .iter()
+                .filter(|(name, _)| !heights.contains_key(*name))
+                .filter_map(|(name, texts)| {
+                    Some((*name, texts.iter().filter_map(|text| height(&heights, text)).min()?))
+                })
+                .collect();
+            assert!(!found.is_empty(), "a rule never ends");
+            heights.extend(found);
         }
         let rule = |alternatives: &[&'static str]| {
             let with_height = |text: &&'static str| Some((*text, height(&heights, text)?));
