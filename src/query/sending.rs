@@ -207,7 +207,7 @@ impl Answered for Sending {
     }
 }
 
-/// Extension of a response that is encoded while it is sent.
+/// Marker in the HTTP extensions of a response: its body is encoded while it is sent.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct IsLong;
 

@@ -23,8 +23,8 @@ impl Moment {
         }
     }
 
-    /// Converts seconds since the epoch, truncated. Values out of range and NaN become the result of
-    /// the x86 instruction, as in Prometheus.
+    /// Converts seconds since the epoch, truncated. Values out of range and NaN become `i64::MIN`,
+    /// as in Prometheus on x86.
     pub fn from_float(seconds: f64) -> Moment {
         let fits = (-9_223_372_036_854_775_808.0..9_223_372_036_854_775_808.0).contains(&seconds);
         Moment::from_seconds(if fits { seconds as i64 } else { i64::MIN })

@@ -58,9 +58,9 @@ pub struct PartitionSurvey {
     pub runs: u64,
     /// Runs of a metric and window that has an earlier run.
     pub runs_unmerged: u64,
-    /// Number of SSTs, and of sorted runs and level 0 SSTs, which are read separately.
+    /// Number of SSTs.
     pub files: u64,
-    /// See `files`.
+    /// Number of sorted runs and level 0 SSTs, each of which is read separately.
     pub file_runs: u64,
     /// Bytes of the SSTs.
     pub file_bytes: u64,

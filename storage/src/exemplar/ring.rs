@@ -98,7 +98,8 @@ impl Ring {
         }
     }
 
-    /// Adds exemplars that are stored under the next number.
+    /// Adds the exemplars of one stored value, whose key has the next number. `value_bytes` is its
+    /// size.
     pub(super) fn apply(&mut self, taken: Vec<Taken>, value_bytes: usize) {
         let first = self.next_number;
         if taken.is_empty() {

@@ -278,7 +278,8 @@ impl Lsm {
         manifest.segments().iter().filter(has_files).map(|s| s.prefix().clone()).collect()
     }
 
-    /// Returns the bytes of SSTs by partition, and of all others, without segments to be dropped.
+    /// Returns the bytes of SSTs of each partition, and of all other SSTs together. Segments that
+    /// are to be dropped are not counted.
     pub(crate) fn live_bytes(&self) -> (BTreeMap<i64, u64>, u64) {
         let manifest = self.manifest();
         let (mut partitions, mut others) = (BTreeMap::new(), 0);

@@ -1,4 +1,4 @@
-//! Label sets of series.
+//! Series lookups: the sorted, distinct label sets that any selector selects.
 
 use std::sync::Arc;
 

@@ -9,7 +9,7 @@ use model::{Histogram, Span};
 /// Exclusive upper bound of counts that are stored as whole numbers.
 const INTEGER_LIMIT: f64 = (1_u64 << 53) as f64;
 
-/// Meaning of the columns of a chunk.
+/// Bucket layout of consecutive samples: the bucket that each column counts.
 ///
 /// Invariant: the spans are those that [`canonical_spans`] returns, and their lengths add up to the
 /// number of buckets of each side.

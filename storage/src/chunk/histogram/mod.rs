@@ -97,7 +97,7 @@ pub struct HistogramBefore {
 }
 
 impl HistogramBefore {
-    /// Returns the reference to a sample.
+    /// Returns the time and fingerprint by which a hint identifies this sample.
     pub fn of(sample: &HistogramSample) -> HistogramBefore {
         HistogramBefore {
             timestamp_ms: sample.timestamp_ms,

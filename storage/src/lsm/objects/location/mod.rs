@@ -47,7 +47,7 @@ pub(crate) struct Location {
     pub(crate) uploads: Option<Arc<dyn Uploads>>,
     /// Remote object store, and its URL without credentials.
     remote: Option<(Remote, String)>,
-    /// Set if a lease names the process that writes.
+    /// Set if the owner holds a lease in the object store, instead of a lock on a local disk.
     pub(crate) has_lease: bool,
     /// Clock and seed of a simulation.
     #[cfg(test)]
