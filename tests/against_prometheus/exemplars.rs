@@ -1,4 +1,4 @@
-//! The same exemplars in Prometheus and in the binary.
+//! Compares exemplars of the binary with those of Prometheus.
 
 use std::time::Duration;
 

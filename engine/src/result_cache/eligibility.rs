@@ -25,8 +25,8 @@ pub(crate) fn cacheable_reach(expr: &Expr, plan: &Plan) -> Option<Reach> {
 
 /// Treatment of metric names of an expression's series at the end of the query.
 ///
-/// If the operands of `or` differ in this, the first of two series with the same labels decides.
-/// Which one is first depends on the query's range.
+/// If the operands of `or` differ in this, the first of two series with the same labels decides;
+/// their order depends on the query's range.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum FinalNames {
     /// Names are kept.

@@ -39,6 +39,9 @@ use crate::query::Evaluate;
 use crate::state::Shared;
 use crate::web_config::ActiveWebConfig;
 
+/// Reads of the object store that the query `cold` takes.
+const COLD_READS: u64 = 1000;
+
 /// Engine that answers by the text of the query.
 #[derive(Default)]
 struct Scripted {
@@ -99,6 +102,13 @@ fn answer(query: &str, when: When, options: &QueryOptions) -> Result<QueryOutput
                 resource: BudgetResource::Samples,
                 limit: options.limits.samples_max,
                 reached: 11,
+            }));
+        }
+        "cold" if options.limits.object_store_reads_max < COLD_READS => {
+            return source(SourceError::Budget(BudgetError::Exceeded {
+                resource: BudgetResource::ObjectStoreReads,
+                limit: options.limits.object_store_reads_max,
+                reached: COLD_READS,
             }));
         }
         "unavailable" => return source(SourceError::Unavailable("no answer".to_owned())),
@@ -710,6 +720,20 @@ async fn a_short_query_waits_for_no_long_one() {
     assert_eq!((shared.queries.gate().running(), shared.queries.gate().waiting()), (1, 1));
     assert!(futures::poll!(&mut waiting).is_pending());
     assert_eq!(ask(&router, "GET", "/api/v1/query?query=execution").await.status, 422);
+}
+
+#[tokio::test]
+async fn a_query_that_reads_much_of_the_object_store_waits_for_a_slot() {
+    let limits = ["--query.max-concurrency=1", "--query.max-queue=1"];
+    let shared = shared_with(&limits, Scripted::default());
+    shared.set_ready(source());
+    let router = router(shared);
+    let mut running = Box::pin(ask(&router, "GET", "/api/v1/query?query=forever"));
+    assert!(futures::poll!(&mut running).is_pending());
+    let mut waiting = Box::pin(ask(&router, "GET", "/api/v1/query?query=cold"));
+    assert!(futures::poll!(&mut waiting).is_pending());
+    drop(running);
+    assert_eq!(waiting.await.status, 200);
 }
 
 #[tokio::test]
