@@ -2,8 +2,10 @@
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 /// A process that is killed and reaped on drop.
@@ -51,9 +53,21 @@ pub fn spawn_listening(command: &mut Command, address: &str) -> Child {
     panic!("the server does not listen after 60 s");
 }
 
-/// Returns a port that was free a moment ago.
+/// Returns a free port that only this process hands out, and only once. It is below the ports that
+/// systems choose for port 0 and for outgoing connections (from 32768 on Linux), so that none of
+/// those takes it before the server listens.
 pub fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+    const PORTS: Range<u32> = 15_000..32_000;
+    static COUNT: AtomicU32 = AtomicU32::new(0);
+    let first = std::process::id().wrapping_mul(97);
+    for _ in PORTS {
+        let offset = first.wrapping_add(COUNT.fetch_add(1, Ordering::Relaxed));
+        let port = (PORTS.start + offset % PORTS.len() as u32) as u16;
+        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
+            return port;
+        }
+    }
+    panic!("no port is free");
 }
 
 /// Returns status and body of a GET request; (0, error) without a response.
