@@ -207,7 +207,7 @@ fn endpoints_are_described_and_routed() {
         let in_tests = path.components().any(|part| part.as_os_str() == "tests");
         routed.extend(found.filter(|path| !in_tests && is_route(path)));
     }
-    let openapi = text("src/http/openapi.yaml");
+    let openapi = text("src/http/pages/openapi.yaml");
     let paths = regex(r"(?m)^  (/[^:\s]+):");
     let in_openapi: BTreeSet<String> = paths.captures_iter(&openapi).map(|c| c[1].into()).collect();
     let known: BTreeSet<String> = routed.union(&in_openapi).cloned().collect();

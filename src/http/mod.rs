@@ -1,35 +1,18 @@
 //! The HTTP API: what Prometheus answers, byte for byte where that can be.
 //!
-//! A handler extracts, makes one call, and encodes. The shapes of the answers are in
-//! [`json`], the parameters in [`params`], the errors in [`error`].
+//! A handler extracts, makes one call, and encodes. Handlers are in [`api`], [`write`], [`status`],
+//! [`admin`] and [`pages`], the shapes of responses in [`json`], parameters in [`params`].
 
-mod access;
-mod active_queries;
 mod admin;
-mod encoders;
+mod api;
 mod error;
-mod exemplars;
-mod features;
-mod federate;
 mod json;
-mod labels;
-mod lifecycle;
-mod metadata;
+mod layers;
 mod multipart;
-mod openapi;
+mod pages;
 mod params;
-mod pprof;
-mod prefix;
-mod query;
-mod read;
-mod request_log;
 pub(crate) mod router;
-mod search;
-mod self_metrics;
 mod status;
-mod stored;
-mod stubs;
-mod ui;
 mod write;
 
 pub use json::value::encode_value;

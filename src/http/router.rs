@@ -15,12 +15,13 @@ use storage::Store;
 use tower_http::compression::CompressionLayer;
 use tower_http::compression::predicate::{DefaultPredicate, NotForContentType, Predicate};
 
+use super::admin::{lifecycle, pprof, tsdb};
+use super::api::{exemplars, federate, labels, metadata, query, read, search, stubs};
 use super::error::ApiError;
-use super::{
-    access, active_queries, admin, encoders, exemplars, features, federate, labels, lifecycle,
-    metadata, openapi, pprof, prefix, query, read, request_log, search, self_metrics, status,
-    stored, stubs, ui, write,
-};
+use super::layers::{access, encoders, prefix, request_log};
+use super::pages::{openapi, ui};
+use super::status::{active_queries, features, self_metrics, server, store};
+use super::write;
 use crate::flags::Args;
 use crate::state::{Readiness, Shared};
 
@@ -130,7 +131,7 @@ fn pages(mut routes: Routes, args: &Args) -> Routes {
     routes = add(routes, "/ui/{name}", GET, ui::file);
     routes = add(routes, "/favicon.svg", GET, ui::icon);
     routes = add(routes, "/favicon.ico", GET, ui::icon);
-    routes = add(routes, "/metrics", GET, status::metrics);
+    routes = add(routes, "/metrics", GET, server::metrics);
     routes = add(routes, "/debug/pprof/{name}", INSPECT, pprof::profile);
     routes = add(routes, "/-/healthy", GET_HEAD, lifecycle::healthy);
     routes = add(routes, "/-/reload", GET_POST_PUT, lifecycle::reload);
@@ -161,13 +162,13 @@ fn lookups(mut routes: Routes) -> Routes {
 }
 
 fn statuses(mut routes: Routes) -> Routes {
-    routes = add(routes, "/api/v1/status/buildinfo", GET, status::build_info);
-    routes = add(routes, "/api/v1/status/config", GET, status::config);
-    routes = add(routes, "/api/v1/status/flags", GET, status::flags);
-    routes = add(routes, "/api/v1/status/runtimeinfo", GET, status::runtime_info);
-    routes = add(routes, "/api/v1/status/storage", GET, stored::storage);
-    routes = add(routes, "/api/v1/status/tsdb", GET, stored::tsdb);
-    routes = add(routes, "/api/v1/status/tsdb/blocks", GET, stored::blocks);
+    routes = add(routes, "/api/v1/status/buildinfo", GET, server::build_info);
+    routes = add(routes, "/api/v1/status/config", GET, server::config);
+    routes = add(routes, "/api/v1/status/flags", GET, server::flags);
+    routes = add(routes, "/api/v1/status/runtimeinfo", GET, server::runtime_info);
+    routes = add(routes, "/api/v1/status/storage", GET, store::storage);
+    routes = add(routes, "/api/v1/status/tsdb", GET, store::tsdb);
+    routes = add(routes, "/api/v1/status/tsdb/blocks", GET, store::blocks);
     routes = add(routes, "/api/v1/status/self_metrics", GET, self_metrics::list);
     let active = "/api/v1/status/active_queries";
     routes = add(routes, active, GET, active_queries::list);
@@ -182,9 +183,9 @@ fn statuses(mut routes: Routes) -> Routes {
     routes = add(routes, "/api/v1/targets/metadata", GET, stubs::target_metadata);
     routes = add(routes, "/api/v1/targets/relabel_steps", GET, stubs::relabel_steps);
     let tombstones = "/api/v1/admin/tsdb/clean_tombstones";
-    routes = add(routes, tombstones, POST_PUT, admin::clean_tombstones);
-    routes = add(routes, "/api/v1/admin/tsdb/delete_series", POST_PUT, admin::delete_series);
-    routes = add(routes, "/api/v1/admin/tsdb/snapshot", POST_PUT, admin::snapshot);
+    routes = add(routes, tombstones, POST_PUT, tsdb::clean_tombstones);
+    routes = add(routes, "/api/v1/admin/tsdb/delete_series", POST_PUT, tsdb::delete_series);
+    routes = add(routes, "/api/v1/admin/tsdb/snapshot", POST_PUT, tsdb::snapshot);
     // Preflight requests succeed for any path.
     routes.route(
         "/api/v1/{*path}",

@@ -16,8 +16,7 @@ use model::memory::MemorySource;
 use model::{BoxFuture, Budget, BudgetError, BudgetResource, Labels, Source, SourceError};
 use tower::ServiceExt as _;
 
-mod active;
-mod admin;
+mod active_queries;
 mod exemplars;
 mod federate;
 mod openapi;
@@ -27,8 +26,9 @@ mod read;
 mod reuse;
 mod search;
 mod sending;
-mod stored;
+mod store;
 mod stubs;
+mod tsdb;
 mod ui;
 mod with_engine;
 

@@ -7,7 +7,7 @@ use axum::Router;
 use serde_json::Value;
 use storage::{Store, StoreOptions};
 
-use super::super::ui::PAGES;
+use super::super::pages::ui::PAGES;
 use super::{Scripted, ask, router, shared_with};
 
 async fn ready() -> Router {
@@ -36,7 +36,7 @@ fn choices(text: &str) -> Vec<String> {
 }
 
 fn description() -> Value {
-    serde_saphyr::from_str(include_str!("../openapi.yaml")).unwrap()
+    serde_saphyr::from_str(include_str!("../pages/openapi.yaml")).unwrap()
 }
 
 #[test]

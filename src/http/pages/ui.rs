@@ -11,11 +11,11 @@ use axum::extract::Path;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 
-use super::router::plain;
+use crate::http::router::plain;
 
 /// Paths of the page, whose script selects the view. They are those of Prometheus, so that links work
 /// here, too.
-pub(super) const PAGES: [&str; 11] = [
+pub(crate) const PAGES: [&str; 11] = [
     "/",
     "/query",
     "/graph",
@@ -30,7 +30,7 @@ pub(super) const PAGES: [&str; 11] = [
 ];
 
 /// Page, and the element of its title.
-const PAGE: &str = include_str!("../ui/index.html");
+const PAGE: &str = include_str!("../../ui/index.html");
 const TITLE: &str = "<title>Tessella</title>";
 
 /// Content security policy: files and API of this server.
@@ -47,7 +47,7 @@ struct File {
 /// Embeds files of `src/ui`.
 macro_rules! files {
     ($($name:literal),* $(,)?) => {
-        [$(File { name: $name, content: include_bytes!(concat!("../ui/", $name)) }),*]
+        [$(File { name: $name, content: include_bytes!(concat!("../../ui/", $name)) }),*]
     };
 }
 
@@ -89,14 +89,14 @@ static TAGS: LazyLock<Vec<HeaderValue>> =
 
 /// Page with the title of this server.
 #[derive(Clone)]
-pub(super) struct Page {
+pub(crate) struct Page {
     content: Bytes,
     tag: HeaderValue,
 }
 
 impl Page {
     /// Returns the page with a title, which is text, not HTML.
-    pub(super) fn new(title: &str) -> Page {
+    pub(crate) fn new(title: &str) -> Page {
         let escaped = title.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
         let content = Bytes::from(PAGE.replace(TITLE, &format!("<title>{escaped}</title>")));
         Page { tag: tag(&content), content }
@@ -104,7 +104,7 @@ impl Page {
 }
 
 /// One of [`PAGES`].
-pub(super) async fn page(page: Page, headers: HeaderMap) -> Response {
+pub(crate) async fn page(page: Page, headers: HeaderMap) -> Response {
     let mut response = send("index.html", page.content, page.tag, &headers);
     let policy = HeaderValue::from_static(POLICY);
     response.headers_mut().insert(header::CONTENT_SECURITY_POLICY, policy);
@@ -114,12 +114,12 @@ pub(super) async fn page(page: Page, headers: HeaderMap) -> Response {
 }
 
 /// `/ui/<name>`.
-pub(super) async fn file(Path(name): Path<String>, headers: HeaderMap) -> Response {
+pub(crate) async fn file(Path(name): Path<String>, headers: HeaderMap) -> Response {
     serve(&name, &headers)
 }
 
 /// `/favicon.svg` and `/favicon.ico`.
-pub(super) async fn icon(headers: HeaderMap) -> Response {
+pub(crate) async fn icon(headers: HeaderMap) -> Response {
     serve("favicon.svg", &headers)
 }
 

@@ -11,15 +11,15 @@ use axum::http::{HeaderValue, Method, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::Response;
 
-use super::router::plain;
 use crate::access::{Refusal, User};
+use crate::http::router::plain;
 use crate::metrics::Unadmitted;
 use crate::query::active::Client;
 use crate::state::Shared;
 use crate::web_config::WebConfig;
 
 /// Admits requests that the web configuration allows.
-pub(super) async fn let_in(
+pub(crate) async fn let_in(
     State(shared): State<Arc<Shared>>,
     mut request: Request,
     next: Next,
@@ -77,13 +77,13 @@ fn refused(refusal: Refusal, config: &WebConfig) -> Response {
 }
 
 /// Rejects unsafe methods of HTTP for read-only users.
-pub(super) async fn only_reading(request: Request, next: Next) -> Response {
+pub(crate) async fn only_reading(request: Request, next: Next) -> Response {
     let is_safe = matches!(*request.method(), Method::GET | Method::HEAD | Method::OPTIONS);
     if is_safe { next.run(request).await } else { not_only_reading(request, next).await }
 }
 
 /// Rejects all requests of read-only users.
-pub(super) async fn not_only_reading(request: Request, next: Next) -> Response {
+pub(crate) async fn not_only_reading(request: Request, next: Next) -> Response {
     match request.extensions().get::<User>() {
         Some(user) if user.is_read_only => {
             let message = format!("the user {:?} may read, and nothing else\n", user.name);

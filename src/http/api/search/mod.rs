@@ -12,13 +12,13 @@ use axum::http::HeaderValue;
 use axum::response::Response;
 use model::{BudgetError, METRIC_NAME, MetadataQuery, Source, SourceError, TimeRange};
 
-use super::error::ApiError;
-use super::json::body::{Pieces, streamed, with_type};
-use super::json::number::push_number;
-use super::json::text::push_text;
 use super::labels::{in_time, selectors};
-use super::params::{Params, parse_bool, parse_integer};
-use super::router::source_of;
+use crate::http::error::ApiError;
+use crate::http::json::body::{Pieces, streamed, with_type};
+use crate::http::json::number::push_number;
+use crate::http::json::text::push_text;
+use crate::http::params::{Params, parse_bool, parse_integer};
+use crate::http::router::source_of;
 use crate::query::LookupRequest;
 use crate::state::Shared;
 use crate::time::Time;
@@ -36,7 +36,7 @@ const LOOK_BACK_SECONDS: i64 = 3600;
 
 /// Search endpoint.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Endpoint {
+pub(crate) enum Endpoint {
     MetricNames,
     LabelNames,
     LabelValues,
@@ -98,7 +98,7 @@ struct Fit {
 }
 
 /// `/api/v1/search/…`.
-pub(super) async fn answer(
+pub(crate) async fn answer(
     endpoint: Endpoint,
     State(shared): State<Arc<Shared>>,
     params: Params,

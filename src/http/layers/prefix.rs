@@ -11,8 +11,8 @@ use axum::http::{HeaderValue, Method, StatusCode, Uri, header};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 
-use super::router::{not_found, other_method};
 use crate::flags::Args;
+use crate::http::router::{not_found, other_method};
 
 /// Prefix of requests, and target of redirects.
 struct Prefix {
@@ -23,7 +23,7 @@ struct Prefix {
 }
 
 /// Moves all routes under the prefix, if there is one.
-pub(super) fn with_prefix(routes: Router, args: &Args) -> Router {
+pub(crate) fn with_prefix(routes: Router, args: &Args) -> Router {
     let page = Some(args.external_url.path()).filter(|path| !path.is_empty());
     let page = page.and_then(|path| HeaderValue::try_from(format!("{path}/query")).ok());
     let prefix = Prefix { prefix: args.route_prefix().to_owned(), page };

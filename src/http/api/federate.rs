@@ -14,10 +14,10 @@ use model::{
 };
 use wire::exposition::{Escaping, Exposed, ExpositionEncoder, ExpositionFormat};
 
-use super::error::ApiError;
-use super::json::body::{whole, with_type};
-use super::params::Params;
-use super::router::source_of;
+use crate::http::error::ApiError;
+use crate::http::json::body::{whole, with_type};
+use crate::http::params::Params;
+use crate::http::router::source_of;
 use crate::query::Lookup;
 use crate::state::Shared;
 use crate::time::Time;
@@ -37,7 +37,7 @@ struct Newest {
 }
 
 /// `/federate`.
-pub(super) async fn federate(
+pub(crate) async fn federate(
     State(shared): State<Arc<Shared>>,
     headers: HeaderMap,
     params: Params,

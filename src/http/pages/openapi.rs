@@ -6,10 +6,10 @@ use axum::extract::State;
 use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use axum::response::{IntoResponse, Response};
 
-use super::error::ApiError;
-use super::json::text::push_text;
-use super::params::Params;
 use crate::flags::Args;
+use crate::http::error::ApiError;
+use crate::http::json::text::push_text;
+use crate::http::params::Params;
 use crate::state::Shared;
 
 /// Description in OpenAPI 3.1.
@@ -20,7 +20,7 @@ const LATER_VERSION: &str = "openapi: 3.2.0\n";
 /// `/api/v1/openapi.yaml`; versions of OpenAPI differ only in their number.
 ///
 /// Source: `ServeOpenAPI` of Prometheus.
-pub(super) async fn describe(
+pub(crate) async fn describe(
     State(shared): State<Arc<Shared>>,
     params: Params,
 ) -> Result<Response, ApiError> {

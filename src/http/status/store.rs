@@ -7,11 +7,11 @@ use axum::response::Response;
 use model::{SourceError, TimeRange};
 use storage::{Cardinality, Counted, DayStats, StoreStats};
 
-use super::error::ApiError;
-use super::json::body::{Ready, success};
-use super::json::text::push_text;
-use super::params::Params;
-use super::router::store_of;
+use crate::http::error::ApiError;
+use crate::http::json::body::{Ready, success};
+use crate::http::json::text::push_text;
+use crate::http::params::Params;
+use crate::http::router::store_of;
 use crate::retention_status::RetentionStatus;
 use crate::state::Shared;
 
@@ -23,7 +23,7 @@ const LIMIT_MAX: usize = 10_000;
 /// `/api/v1/status/tsdb`: metrics, labels and values of the head with the most series.
 ///
 /// Source: `serveTSDBStatus` of Prometheus.
-pub(super) async fn tsdb(
+pub(crate) async fn tsdb(
     State(shared): State<Arc<Shared>>,
     params: Params,
 ) -> Result<Response, ApiError> {
@@ -86,7 +86,7 @@ fn push_counted(json: &mut Vec<u8>, list: &Counted) {
 /// `/api/v1/status/tsdb/blocks`: days with sealed samples stand for blocks.
 ///
 /// Source: `serveTSDBBlocks` of Prometheus.
-pub(super) async fn blocks(State(shared): State<Arc<Shared>>) -> Result<Response, ApiError> {
+pub(crate) async fn blocks(State(shared): State<Arc<Shared>>) -> Result<Response, ApiError> {
     let mut json = b"{\"blocks\":[".to_vec();
     for (position, day) in store_of(&shared)?.days().iter().enumerate() {
         let (comma, id) = (if position > 0 { "," } else { "" }, block_id(day.start_ms));
@@ -111,7 +111,7 @@ fn block_id(start_ms: i64) -> String {
 }
 
 /// `/api/v1/status/storage`: figures of the store. Prometheus has no such endpoint.
-pub(super) async fn storage(State(shared): State<Arc<Shared>>) -> Result<Response, ApiError> {
+pub(crate) async fn storage(State(shared): State<Arc<Shared>>) -> Result<Response, ApiError> {
     let store = store_of(&shared)?;
     let (stats, days) = (store.stats(), store.days());
     let retention = RetentionStatus::of(&shared, store, store.now_ms()).await;

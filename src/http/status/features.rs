@@ -8,9 +8,9 @@ use axum::response::Response;
 use engine::parse::ast::BinaryOp;
 use model::MatchOp;
 
-use super::json::body::{Ready, success};
-use super::json::text::push_text;
 use crate::flags::Args;
+use crate::http::json::body::{Ready, success};
+use crate::http::json::text::push_text;
 use crate::state::Shared;
 
 type Category = BTreeMap<&'static str, bool>;
@@ -19,7 +19,7 @@ type Category = BTreeMap<&'static str, bool>;
 ///
 /// Source: the calls of `features.Enable` and `features.Set` in Prometheus. The
 /// categories rules, scraping, discovery and templates do not exist here.
-pub(super) async fn list(State(shared): State<Arc<Shared>>) -> Response {
+pub(crate) async fn list(State(shared): State<Arc<Shared>>) -> Response {
     let mut json = vec![b'{'];
     for (position, (category, features)) in features(&shared.args).into_iter().enumerate() {
         if position > 0 {

@@ -7,16 +7,16 @@ use axum::http::Uri;
 use axum::response::Response;
 use model::{Matcher, MetadataQuery, SourceError, TimeRange};
 
-use super::error::ApiError;
-use super::json::body::{LabelsPieces, TextPieces, answer};
-use super::params::{Params, unescape};
-use super::router::source_of;
+use crate::http::error::ApiError;
+use crate::http::json::body::{LabelsPieces, TextPieces, answer};
+use crate::http::params::{Params, unescape};
+use crate::http::router::source_of;
 use crate::query::Lookup;
 use crate::state::Shared;
 use crate::time::{MAX, MIN};
 
 /// `/api/v1/labels`.
-pub(super) async fn names(
+pub(crate) async fn names(
     State(shared): State<Arc<Shared>>,
     params: Params,
 ) -> Result<Response, ApiError> {
@@ -29,7 +29,7 @@ pub(super) async fn names(
 }
 
 /// `/api/v1/label/<name>/values`.
-pub(super) async fn values(
+pub(crate) async fn values(
     State(shared): State<Arc<Shared>>,
     uri: Uri,
     params: Params,
@@ -44,7 +44,7 @@ pub(super) async fn values(
 }
 
 /// `/api/v1/series`.
-pub(super) async fn series(
+pub(crate) async fn series(
     State(shared): State<Arc<Shared>>,
     params: Params,
 ) -> Result<Response, ApiError> {
@@ -65,7 +65,7 @@ pub(super) async fn series(
 }
 
 /// Bounds the waits of a lookup; its budget bounds its computation.
-pub(super) async fn in_time<T>(
+pub(crate) async fn in_time<T>(
     lookup: &Lookup,
     finding: impl Future<Output = Result<T, SourceError>>,
 ) -> Result<T, ApiError> {
@@ -87,7 +87,7 @@ async fn parse_lookup(
 }
 
 /// Parses the selectors of a request, or returns the error of the parser.
-pub(super) async fn selectors(
+pub(crate) async fn selectors(
     shared: &Shared,
     params: &Params,
 ) -> Result<Result<Vec<Vec<Matcher>>, String>, ApiError> {
@@ -102,7 +102,7 @@ pub(super) async fn selectors(
 }
 
 /// Parses the time range of a request.
-pub(super) fn times(params: &Params) -> Result<TimeRange, ApiError> {
+pub(crate) fn times(params: &Params) -> Result<TimeRange, ApiError> {
     let start = params.time_or("start", MIN)?;
     let end = params.time_or("end", MAX)?;
     Ok(TimeRange::new(start.lookup_ms(), end.lookup_ms()))

@@ -6,16 +6,16 @@ use axum::extract::State;
 use axum::response::Response;
 use model::KnownMetric;
 
-use super::error::ApiError;
-use super::json::body::{self, Pieces};
-use super::json::text::push_text;
-use super::params::{Params, parse_integer};
-use super::router::source_of;
+use crate::http::error::ApiError;
+use crate::http::json::body::{self, Pieces};
+use crate::http::json::text::push_text;
+use crate::http::params::{Params, parse_integer};
+use crate::http::router::source_of;
 use crate::state::Shared;
 
 /// `/api/v1/metadata`, sorted by metric name. The latest entry of a metric comes first, because
 /// Grafana reads only the first.
-pub(super) async fn list(
+pub(crate) async fn list(
     State(shared): State<Arc<Shared>>,
     params: Params,
 ) -> Result<Response, ApiError> {

@@ -7,18 +7,18 @@ use axum::response::Response;
 use model::{MatchOp, Matcher};
 use prometheus::proto::{Metric, MetricFamily, MetricType};
 
-use super::error::ApiError;
-use super::json::body::{Ready, success};
-use super::json::number::push_number;
-use super::json::text::push_text;
-use super::params::Params;
+use crate::http::error::ApiError;
+use crate::http::json::body::{Ready, success};
+use crate::http::json::number::push_number;
+use crate::http::json::text::push_text;
+use crate::http::params::Params;
 use crate::state::Shared;
 
 /// `/api/v1/status/self_metrics`: metrics whose names match `metric_name_pattern`, or all.
 ///
 /// Source: `selfMetrics` in `web/api/v1/api.go` of Prometheus, and the JSON of protobuf for
 /// `io.prometheus.client.MetricFamily`: whole numbers of 64 bits are texts there.
-pub(super) async fn list(
+pub(crate) async fn list(
     State(shared): State<Arc<Shared>>,
     params: Params,
 ) -> Result<Response, ApiError> {

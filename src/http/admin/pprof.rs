@@ -13,9 +13,9 @@ use axum::http::{HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use tokio::sync::Semaphore;
 
-use super::error::ApiError;
-use super::params::Params;
-use super::router::plain;
+use crate::http::error::ApiError;
+use crate::http::params::Params;
+use crate::http::router::plain;
 use crate::profile::{cpu, report};
 use crate::state::{Readiness, Shared};
 
@@ -25,7 +25,7 @@ const SECONDS_DEFAULT: u64 = 30;
 const SECONDS_MAX: u64 = 300;
 
 /// Content type of profiles, which are compressed already.
-pub(super) const CONTENT_TYPE: &str = "application/octet-stream";
+pub(crate) const CONTENT_TYPE: &str = "application/octet-stream";
 
 /// Header that marks an error for `go tool pprof`.
 const IS_ERROR: HeaderName = HeaderName::from_static("x-go-pprof");
@@ -34,7 +34,7 @@ const IS_ERROR: HeaderName = HeaderName::from_static("x-go-pprof");
 static WRITING: Semaphore = Semaphore::const_new(1);
 
 /// `/debug/pprof/<name>`.
-pub(super) async fn profile(
+pub(crate) async fn profile(
     State(shared): State<Arc<Shared>>,
     Path(name): Path<String>,
     params: Params,

@@ -18,20 +18,20 @@ use crate::query::sending::{IsLong, counted};
 
 /// Slots of encoding threads, and the pool that their output is charged to.
 #[derive(Debug, Clone)]
-pub(super) struct Encoders {
+pub(crate) struct Encoders {
     slots: Arc<Semaphore>,
     pool: Arc<MemoryPool>,
 }
 
 impl Encoders {
     /// Returns one slot per core but one.
-    pub(super) fn new(pool: Arc<MemoryPool>) -> Encoders {
+    pub(crate) fn new(pool: Arc<MemoryPool>) -> Encoders {
         let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
         Encoders { slots: Arc::new(Semaphore::new((cores - 1).max(1))), pool }
     }
 
     /// Moves the encoding of a long response to these threads.
-    pub(super) fn encode(&self, response: Response) -> Response {
+    pub(crate) fn encode(&self, response: Response) -> Response {
         if response.extensions().get::<IsLong>().is_none() {
             return response;
         }

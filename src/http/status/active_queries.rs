@@ -7,10 +7,10 @@ use axum::http::{StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
 use engine::When;
 
-use super::error::ApiError;
-use super::json::body::{Ready, success};
-use super::json::number::{push_number, push_timestamp};
-use super::json::text::push_text;
+use crate::http::error::ApiError;
+use crate::http::json::body::{Ready, success};
+use crate::http::json::number::{push_number, push_timestamp};
+use crate::http::json::text::push_text;
 use crate::query::active::ActiveQuery;
 use crate::state::Shared;
 use crate::time::format_rfc3339;
@@ -19,7 +19,7 @@ use crate::time::format_rfc3339;
 const PREFIX: &str = "/api/v1/status/active_queries/";
 
 /// `/api/v1/status/active_queries`: the oldest first.
-pub(super) async fn list(State(shared): State<Arc<Shared>>) -> Response {
+pub(crate) async fn list(State(shared): State<Arc<Shared>>) -> Response {
     let mut json = vec![b'['];
     for (position, query) in shared.queries.active().all().iter().enumerate() {
         if position > 0 {
@@ -74,7 +74,7 @@ fn push_query(json: &mut Vec<u8>, query: &ActiveQuery) {
 
 /// `DELETE` of a query, or `POST` to its `cancel`: its client gets the error that it was canceled.
 /// Needs the admin API, as it affects other clients.
-pub(super) async fn cancel(
+pub(crate) async fn cancel(
     State(shared): State<Arc<Shared>>,
     uri: Uri,
 ) -> Result<Response, ApiError> {

@@ -7,13 +7,13 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use model::{Exemplar, ExemplarQuery, SeriesExemplars, TimeRange};
 
-use super::error::ApiError;
-use super::json::body::{self, Pieces};
-use super::json::number::{push_sample_value, push_timestamp};
-use super::json::text::push_labels;
-use super::params::Params;
 use super::query::parse_blocking;
-use super::router::source_of;
+use crate::http::error::ApiError;
+use crate::http::json::body::{self, Pieces};
+use crate::http::json::number::{push_sample_value, push_timestamp};
+use crate::http::json::text::push_labels;
+use crate::http::params::Params;
+use crate::http::router::source_of;
 use crate::state::Shared;
 use crate::time::{MAX, MIN};
 
@@ -23,7 +23,7 @@ const PIECE_EXEMPLARS: usize = 64;
 /// `/api/v1/query_exemplars`: exemplars of series that a selector of the query selects.
 ///
 /// Grafana probes the endpoint with times in ms, which are valid times in the far future.
-pub(super) async fn query(
+pub(crate) async fn query(
     State(shared): State<Arc<Shared>>,
     params: Params,
 ) -> Result<Response, ApiError> {

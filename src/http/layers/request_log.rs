@@ -21,7 +21,7 @@ use crate::query::active::Client;
 const CHARS_MAX: usize = 512;
 
 /// Logs a request once it is finished.
-pub(super) async fn log(request: Request, next: Next) -> Response {
+pub(crate) async fn log(request: Request, next: Next) -> Response {
     let user_agent = request.headers().get(header::USER_AGENT);
     let user_agent = String::from_utf8_lossy(user_agent.map_or(&[], |value| value.as_bytes()));
     let mut line = RequestLogLine {

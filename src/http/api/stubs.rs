@@ -9,15 +9,15 @@ use axum::extract::State;
 use axum::http::{HeaderValue, header};
 use axum::response::{IntoResponse, Response};
 
-use super::error::ApiError;
-use super::json::body::{Ready, success};
 use super::labels::selectors;
-use super::params::{Params, parse_bool, parse_integer};
+use crate::http::error::ApiError;
+use crate::http::json::body::{Ready, success};
+use crate::http::params::{Params, parse_bool, parse_integer};
 use crate::state::Shared;
 use crate::units::quoted;
 
 /// Endpoints without parameters, and their data.
-pub(super) const CONSTANTS: [(&str, &str); 3] = [
+pub(crate) const CONSTANTS: [(&str, &str); 3] = [
     ("/api/v1/alertmanagers", r#"{"activeAlertmanagers":[],"droppedAlertmanagers":[]}"#),
     ("/api/v1/alerts", r#"{"alerts":[]}"#),
     ("/api/v1/scrape_pools", r#"{"scrapePools":[]}"#),
@@ -25,18 +25,18 @@ pub(super) const CONSTANTS: [(&str, &str); 3] = [
 
 /// Endpoints without parameters that respond while the log is replayed, too. The replay has no
 /// progress, because its length is unknown.
-pub(super) const CONSTANTS_ALWAYS: [(&str, &str); 2] = [
+pub(crate) const CONSTANTS_ALWAYS: [(&str, &str); 2] = [
     ("/api/v1/notifications", "[]"),
     ("/api/v1/status/walreplay", r#"{"min":0,"max":0,"current":0}"#),
 ];
 
 /// Returns constant data.
-pub(super) async fn constant(data: &'static str) -> Response {
+pub(crate) async fn constant(data: &'static str) -> Response {
     success(Ready(data.as_bytes().to_vec()), &[], &[])
 }
 
 /// `/api/v1/notifications/live`: 204, which Prometheus sends to subscribers over its limit.
-pub(super) async fn no_stream() -> Response {
+pub(crate) async fn no_stream() -> Response {
     let mut response = axum::http::StatusCode::NO_CONTENT.into_response();
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
@@ -45,7 +45,7 @@ pub(super) async fn no_stream() -> Response {
 }
 
 /// `/api/v1/targets`.
-pub(super) async fn targets(params: Params) -> Response {
+pub(crate) async fn targets(params: Params) -> Response {
     let state = params.bytes("state").to_ascii_lowercase();
     let counts = match &state[..] {
         b"" | b"any" | b"dropped" => "{}",
@@ -57,7 +57,7 @@ pub(super) async fn targets(params: Params) -> Response {
 }
 
 /// `/api/v1/targets/metadata`.
-pub(super) async fn target_metadata(
+pub(crate) async fn target_metadata(
     State(shared): State<Arc<Shared>>,
     params: Params,
 ) -> Result<Response, ApiError> {
@@ -75,7 +75,7 @@ pub(super) async fn target_metadata(
 }
 
 /// `/api/v1/targets/relabel_steps`: no scrape pool exists.
-pub(super) async fn relabel_steps(params: Params) -> Result<Response, ApiError> {
+pub(crate) async fn relabel_steps(params: Params) -> Result<Response, ApiError> {
     let pool = params.text("scrapePool")?;
     for (name, text) in [("scrapePool", pool), ("labels", params.text("labels")?)] {
         if text.is_empty() {
@@ -88,7 +88,7 @@ pub(super) async fn relabel_steps(params: Params) -> Result<Response, ApiError> 
 }
 
 /// `/api/v1/rules`.
-pub(super) async fn rules(
+pub(crate) async fn rules(
     State(shared): State<Arc<Shared>>,
     params: Params,
 ) -> Result<Response, ApiError> {

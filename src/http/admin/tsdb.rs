@@ -12,17 +12,17 @@ use storage::{Store, StoreError};
 
 use model::TimeRange;
 
-use super::error::ApiError;
-use super::json::body::{Ready, success};
-use super::labels;
-use super::params::{Params, parse_bool};
-use super::router::store_of;
 use crate::flags::Mode;
+use crate::http::api::labels;
+use crate::http::error::ApiError;
+use crate::http::json::body::{Ready, success};
+use crate::http::params::{Params, parse_bool};
+use crate::http::router::store_of;
 use crate::state::Shared;
 use crate::time::format_rfc3339;
 
 /// `delete_series`.
-pub(super) async fn delete_series(
+pub(crate) async fn delete_series(
     State(shared): State<Arc<Shared>>,
     params: Params,
 ) -> Result<Response, ApiError> {
@@ -42,7 +42,7 @@ pub(super) async fn delete_series(
 }
 
 /// `clean_tombstones`.
-pub(super) async fn clean_tombstones(
+pub(crate) async fn clean_tombstones(
     State(shared): State<Arc<Shared>>,
 ) -> Result<Response, ApiError> {
     changeable_store(&shared)?.clean_tombstones().await?;
@@ -50,7 +50,7 @@ pub(super) async fn clean_tombstones(
 }
 
 /// `snapshot`.
-pub(super) async fn snapshot(
+pub(crate) async fn snapshot(
     State(shared): State<Arc<Shared>>,
     params: Params,
 ) -> Result<Response, ApiError> {

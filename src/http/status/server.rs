@@ -7,11 +7,11 @@ use axum::extract::State;
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
 
-use super::error::ApiError;
-use super::json::body::{Ready, success};
-use super::json::number::push_integer;
-use super::json::text::push_text;
 use crate::build_info::{BUILD_DATE, REVISION};
+use crate::http::error::ApiError;
+use crate::http::json::body::{Ready, success};
+use crate::http::json::number::push_integer;
+use crate::http::json::text::push_text;
 use crate::metrics::to_text;
 use crate::retention_status::UNLIMITED;
 use crate::state::Shared;
@@ -22,7 +22,7 @@ use crate::time::format_rfc3339;
 const VERSION: &str = concat!("3.14.0+tessella.", env!("CARGO_PKG_VERSION"));
 
 /// `/api/v1/status/buildinfo`, without `features`, which Grafana takes for another product.
-pub(super) async fn build_info() -> Response {
+pub(crate) async fn build_info() -> Response {
     let fields = [
         ("version", VERSION),
         ("revision", REVISION),
@@ -35,12 +35,12 @@ pub(super) async fn build_info() -> Response {
 }
 
 /// `/api/v1/status/config`.
-pub(super) async fn config(State(shared): State<Arc<Shared>>) -> Response {
+pub(crate) async fn config(State(shared): State<Arc<Shared>>) -> Response {
     success(Ready(object([("yaml", shared.config().to_yaml())])), &[], &[])
 }
 
 /// `/api/v1/status/flags`.
-pub(super) async fn flags(State(shared): State<Arc<Shared>>) -> Response {
+pub(crate) async fn flags(State(shared): State<Arc<Shared>>) -> Response {
     success(Ready(object(shared.args.flags())), &[], &[])
 }
 
@@ -48,7 +48,7 @@ pub(super) async fn flags(State(shared): State<Arc<Shared>>) -> Response {
 /// counterparts: tasks for goroutines, threads for processors, and no memory limit.
 ///
 /// Source: `RuntimeInfo` in `web/api/v1/api.go` of Prometheus 3.14.
-pub(super) async fn runtime_info(State(shared): State<Arc<Shared>>) -> Response {
+pub(crate) async fn runtime_info(State(shared): State<Arc<Shared>>) -> Response {
     let directory = std::env::current_dir().map(|d| d.display().to_string()).unwrap_or_default();
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     let retention = shared.config().storage.retention.limit(&shared.args);
@@ -84,7 +84,7 @@ pub(super) async fn runtime_info(State(shared): State<Arc<Shared>>) -> Response 
 }
 
 /// `/metrics`.
-pub(super) async fn metrics(State(shared): State<Arc<Shared>>) -> Result<Response, ApiError> {
+pub(crate) async fn metrics(State(shared): State<Arc<Shared>>) -> Result<Response, ApiError> {
     let text = to_text(&shared.gather_metrics());
     let text = text.map_err(|error| ApiError::internal(error.to_string()))?;
     let content_type = "text/plain; version=0.0.4; charset=utf-8; escaping=underscores";

@@ -6,8 +6,8 @@ use axum::extract::State;
 use axum::http::{Method, StatusCode};
 use axum::response::{IntoResponse, Response};
 
-use super::router::plain;
 use crate::flags::Mode;
+use crate::http::router::plain;
 use crate::state::Shared;
 use crate::units::format_duration;
 
@@ -15,7 +15,7 @@ use crate::units::format_duration;
 ///
 /// A reader that lags, and a writer that rejects all writes, are not ready, but answer queries. A
 /// writer that has lost its store stops.
-pub(super) async fn ready(State(shared): State<Arc<Shared>>) -> Response {
+pub(crate) async fn ready(State(shared): State<Arc<Shared>>) -> Response {
     if let Some(error) = shared.store().and_then(|store| store.lost()) {
         return plain(StatusCode::SERVICE_UNAVAILABLE, format!("{error}\n"));
     }
@@ -45,12 +45,12 @@ pub(super) async fn ready(State(shared): State<Arc<Shared>>) -> Response {
 }
 
 /// `/-/healthy`.
-pub(super) async fn healthy() -> &'static str {
+pub(crate) async fn healthy() -> &'static str {
     "Tessella is Healthy.\n"
 }
 
 /// `/-/reload`.
-pub(super) async fn reload(State(shared): State<Arc<Shared>>, method: Method) -> Response {
+pub(crate) async fn reload(State(shared): State<Arc<Shared>>, method: Method) -> Response {
     if let Some(refusal) = refusal(&shared, &method) {
         return refusal;
     }
@@ -64,7 +64,7 @@ pub(super) async fn reload(State(shared): State<Arc<Shared>>, method: Method) ->
 }
 
 /// `/-/quit`.
-pub(super) async fn quit(State(shared): State<Arc<Shared>>, method: Method) -> Response {
+pub(crate) async fn quit(State(shared): State<Arc<Shared>>, method: Method) -> Response {
     if let Some(refusal) = refusal(&shared, &method) {
         return refusal;
     }

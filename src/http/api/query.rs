@@ -8,12 +8,12 @@ use axum::response::Response;
 use engine::parse::ast::Expr;
 use engine::{QueryError, QueryOptions, QueryRequest, Value, When};
 
-use super::error::ApiError;
-use super::json::body::{Ready, answer};
-use super::json::text::push_text;
-use super::json::value::{QueryCost, ValuePieces};
-use super::params::Params;
-use super::router::source_of;
+use crate::http::error::ApiError;
+use crate::http::json::body::{Ready, answer};
+use crate::http::json::text::push_text;
+use crate::http::json::value::{QueryCost, ValuePieces};
+use crate::http::params::Params;
+use crate::http::router::source_of;
 use crate::query::active::Client;
 use crate::query::{Answer, QueryFailure};
 use crate::state::{Readiness, Shared};
@@ -36,7 +36,7 @@ struct Request<'a> {
 }
 
 /// `/api/v1/query`.
-pub(super) async fn instant(
+pub(crate) async fn instant(
     State(shared): State<Arc<Shared>>,
     params: Params,
 ) -> Result<Response, ApiError> {
@@ -49,7 +49,7 @@ pub(super) async fn instant(
 }
 
 /// `/api/v1/query_range`.
-pub(super) async fn range(
+pub(crate) async fn range(
     State(shared): State<Arc<Shared>>,
     params: Params,
 ) -> Result<Response, ApiError> {
@@ -212,7 +212,7 @@ impl From<QueryFailure> for ApiError {
 }
 
 /// `/api/v1/format_query`.
-pub(super) async fn format(
+pub(crate) async fn format(
     State(shared): State<Arc<Shared>>,
     params: Params,
 ) -> Result<Response, ApiError> {
@@ -228,7 +228,7 @@ pub(super) async fn format(
 }
 
 /// `/api/v1/parse_query`.
-pub(super) async fn parse(
+pub(crate) async fn parse(
     State(shared): State<Arc<Shared>>,
     params: Params,
 ) -> Result<Response, ApiError> {
@@ -238,7 +238,7 @@ pub(super) async fn parse(
 }
 
 /// Parses the query of a request on a blocking thread, and maps the expression.
-pub(super) async fn parse_blocking<T: Send + 'static>(
+pub(crate) async fn parse_blocking<T: Send + 'static>(
     shared: &Shared,
     params: &Params,
     look: impl FnOnce(Expr) -> T + Send + 'static,

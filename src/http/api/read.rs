@@ -24,17 +24,17 @@ use wire::read::{
     SeriesEncoder,
 };
 
-use super::error::ApiError;
-use super::json::body::{whole, with_type};
-use super::params::SELECTORS_MAX;
-use super::router::source_of;
+use crate::http::error::ApiError;
+use crate::http::json::body::{whole, with_type};
+use crate::http::params::SELECTORS_MAX;
+use crate::http::router::source_of;
 use crate::query::{Lookup, LookupRequest};
 use crate::state::Shared;
 
 /// Content type of plain samples.
-pub(super) const SAMPLES_TYPE: &str = "application/x-protobuf";
+pub(crate) const SAMPLES_TYPE: &str = "application/x-protobuf";
 /// Content type of frames.
-pub(super) const STREAMED_TYPE: &str =
+pub(crate) const STREAMED_TYPE: &str =
     "application/x-streamed-protobuf; proto=prometheus.ChunkedReadResponse";
 
 /// Limits of a request.
@@ -58,7 +58,7 @@ struct CompiledQuery {
 }
 
 /// `/api/v1/read`.
-pub(super) async fn remote_read(State(shared): State<Arc<Shared>>, request: Request) -> Response {
+pub(crate) async fn remote_read(State(shared): State<Arc<Shared>>, request: Request) -> Response {
     match answer(&shared, request).await {
         Ok(response) => response,
         Err(error) => error.into_text(),
