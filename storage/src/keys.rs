@@ -23,8 +23,8 @@
 //!                 m  s                                     first partition kept by size
 //! metadata        n  metric 00 01                          metadata of a metric
 //! exemplars       x  number:8                              exemplars of one commit, numbered from here
-//! partition       p  partition:8  b  metric:8  window:1  run:4  first id:4   series block
-//!                 p  partition:8  c  metric:8  window:1  run:4               run directory
+//! partition       p  partition:8  b  metric:8  window:1  epoch:4  first id:4 series block
+//!                 p  partition:8  c  metric:8  window:1  epoch:4             run directory
 //!                 p  partition:8  f  page:4                                  forward index
 //!                 p  partition:8  i  name 00 01  value 00 01  base id:4      postings
 //! ```
@@ -33,9 +33,10 @@
 //!   two names share one, since a block names its series by id.
 //! - *window* is the index of the two hours in the day, 0 to 11; elsewhere the number of windows
 //!   since the epoch, sign bit flipped.
-//! - *run* is the log epoch that was sealed: of two runs of a window the later one wins.
+//! - *epoch* of a run is the log epoch that was sealed: of two runs of a window the later one wins.
 //! - *name* and *value* are escaped, 00 to 00 ff, so that 00 01 ends them and order is kept.
 
+use crate::epoch::Epoch;
 use crate::window::{partition_of_window, window_in_partition};
 
 /// Maximum length of a label name in bytes, far below the limit of a key.
@@ -60,6 +61,10 @@ pub(crate) fn is_of_all_days(segment: &[u8]) -> bool {
 
 fn push_ordered(key: &mut Vec<u8>, number: i64) {
     key.extend_from_slice(&(number as u64 ^ 1 << 63).to_be_bytes());
+}
+
+fn parse_epoch(bytes: &[u8]) -> Option<Epoch> {
+    Some(Epoch::new(u32::from_be_bytes(bytes.try_into().ok()?)))
 }
 
 fn push_text(key: &mut Vec<u8>, text: &str) {
@@ -102,30 +107,30 @@ const LOG_PREFIX: &[u8] = b"l";
 pub(crate) const LOG_END: &[u8] = b"m";
 
 /// Returns the key of a log record.
-pub(crate) fn log(epoch: u32, sequence: u64) -> Vec<u8> {
+pub(crate) fn log(epoch: Epoch, sequence: u64) -> Vec<u8> {
     let mut key = log_epoch(epoch);
     key.extend_from_slice(&sequence.to_be_bytes());
     key
 }
 
 /// Returns the prefix of the log records of one epoch.
-pub(crate) fn log_epoch(epoch: u32) -> Vec<u8> {
+pub(crate) fn log_epoch(epoch: Epoch) -> Vec<u8> {
     let mut key = LOG_PREFIX.to_vec();
-    key.extend_from_slice(&epoch.to_be_bytes());
+    key.extend_from_slice(&epoch.number().to_be_bytes());
     key
 }
 
 /// Returns the epoch of a log segment.
-pub(crate) fn parse_log_epoch(segment: &[u8]) -> Option<u32> {
-    Some(u32::from_be_bytes(segment.strip_prefix(LOG_PREFIX)?.try_into().ok()?))
+pub(crate) fn parse_log_epoch(segment: &[u8]) -> Option<Epoch> {
+    parse_epoch(segment.strip_prefix(LOG_PREFIX)?)
 }
 
 /// Returns epoch and sequence of a log record's key.
-pub(crate) fn parse_log(key: &[u8]) -> Option<(u32, u64)> {
+pub(crate) fn parse_log(key: &[u8]) -> Option<(Epoch, u64)> {
     let rest = key.strip_prefix(LOG_PREFIX)?;
     let (epoch, rest) = rest.split_first_chunk::<4>()?;
     let sequence: [u8; 8] = rest.try_into().ok()?;
-    Some((u32::from_be_bytes(*epoch), u64::from_be_bytes(sequence)))
+    Some((parse_epoch(epoch)?, u64::from_be_bytes(sequence)))
 }
 
 /// Format of the store; absent in the first one.
@@ -176,15 +181,15 @@ pub(crate) const TOMBSTONES_PREFIX: &[u8] = b"mt";
 pub(crate) const GONE_PREFIX: &[u8] = b"mg";
 
 /// Returns the key of a log epoch's tombstone.
-pub(crate) fn tombstone(epoch: u32) -> Vec<u8> {
+pub(crate) fn tombstone(epoch: Epoch) -> Vec<u8> {
     let mut key = TOMBSTONES_PREFIX.to_vec();
-    key.extend_from_slice(&epoch.to_be_bytes());
+    key.extend_from_slice(&epoch.number().to_be_bytes());
     key
 }
 
 /// Returns the epoch of a tombstone's key.
-pub(crate) fn parse_tombstone(key: &[u8]) -> Option<u32> {
-    Some(u32::from_be_bytes(key.strip_prefix(TOMBSTONES_PREFIX)?.try_into().ok()?))
+pub(crate) fn parse_tombstone(key: &[u8]) -> Option<Epoch> {
+    parse_epoch(key.strip_prefix(TOMBSTONES_PREFIX)?)
 }
 
 /// Returns the key of a partition's deleted ids.
@@ -215,9 +220,9 @@ pub(crate) fn parse_ordered(key: &[u8], prefix: &[u8]) -> Option<i64> {
 }
 
 /// Returns the key of the intent for a batch of blocks.
-pub(crate) fn intent(epoch: u32, number: u32) -> Vec<u8> {
+pub(crate) fn intent(epoch: Epoch, number: u32) -> Vec<u8> {
     let mut key = INTENTS_PREFIX.to_vec();
-    key.extend_from_slice(&epoch.to_be_bytes());
+    key.extend_from_slice(&epoch.number().to_be_bytes());
     key.extend_from_slice(&number.to_be_bytes());
     key
 }
@@ -254,10 +259,10 @@ pub(crate) fn blocks_of_metric(partition_number: i64, metric: u64) -> Vec<u8> {
 }
 
 /// Returns the key of a series block.
-pub(crate) fn block(metric: u64, window: i64, run: u32, first_id: u32) -> Vec<u8> {
+pub(crate) fn block(metric: u64, window: i64, epoch: Epoch, first_id: u32) -> Vec<u8> {
     let mut key = blocks_of_metric(partition_of_window(window), metric);
     key.push(window_in_partition(window));
-    key.extend_from_slice(&run.to_be_bytes());
+    key.extend_from_slice(&epoch.number().to_be_bytes());
     key.extend_from_slice(&first_id.to_be_bytes());
     key
 }
@@ -284,10 +289,10 @@ pub(crate) fn directories_of_metric(partition_number: i64, metric: u64) -> Vec<u
 }
 
 /// Returns the key of a run directory.
-pub(crate) fn directory(metric: u64, window: i64, run: u32) -> Vec<u8> {
+pub(crate) fn directory(metric: u64, window: i64, epoch: Epoch) -> Vec<u8> {
     let mut key = directories_of_metric(partition_of_window(window), metric);
     key.push(window_in_partition(window));
-    key.extend_from_slice(&run.to_be_bytes());
+    key.extend_from_slice(&epoch.number().to_be_bytes());
     key
 }
 
@@ -310,13 +315,12 @@ pub(crate) fn is_meta(key: &[u8]) -> bool {
     key.starts_with(b"m")
 }
 
-/// Returns metric, window of the day and run of a run directory's key.
-pub(crate) fn parse_directory(key: &[u8]) -> Option<(u64, u8, u32)> {
+/// Returns metric, window of the day and epoch of a run directory's key.
+pub(crate) fn parse_directory(key: &[u8]) -> Option<(u64, u8, Epoch)> {
     let rest = key.get(10..)?;
     let (metric, rest) = rest.split_first_chunk::<8>()?;
     let (window, rest) = rest.split_first()?;
-    let run: [u8; 4] = rest.try_into().ok()?;
-    Some((u64::from_be_bytes(*metric), *window, u32::from_be_bytes(run)))
+    Some((u64::from_be_bytes(*metric), *window, parse_epoch(rest)?))
 }
 
 /// Returns the prefix of the forward index of a partition.
@@ -530,14 +534,16 @@ mod tests {
     fn numbers_before_the_epoch_sort_first() {
         assert!(partition(-1) < partition(0));
         assert_eq!(parse_ordered(&watermark(-5), WATERMARKS_PREFIX), Some(-5));
-        assert_eq!(parse_log(&log(3, 9)), Some((3, 9)));
-        assert_eq!(parse_log_epoch(&log_epoch(3)), Some(3));
-        assert_eq!(segment_len(&log(3, 9)), Some(log_epoch(3).len()));
-        assert_eq!(segment_len(&block(7, -1, 2, 3)), Some(partition(-1).len()));
-        assert_eq!(parse_directory(&directory(7, -1, 2)), Some((7, 11, 2)));
+        let epoch = Epoch::new(3);
+        assert_eq!(parse_log(&log(epoch, 9)), Some((epoch, 9)));
+        assert_eq!(parse_log_epoch(&log_epoch(epoch)), Some(epoch));
+        assert_eq!(segment_len(&log(epoch, 9)), Some(log_epoch(epoch).len()));
+        assert_eq!(segment_len(&block(7, -1, epoch, 3)), Some(partition(-1).len()));
+        assert_eq!(parse_directory(&directory(7, -1, epoch)), Some((7, 11, epoch)));
         assert_eq!(parse_exemplars(&exemplars(9)), Some(9));
-        assert_eq!(parse_tombstone(&tombstone(9)), Some(9));
-        assert_eq!(directory_of_block(&block(7, -1, 2, 3)), Some(directory(7, -1, 2)));
+        assert_eq!(parse_tombstone(&tombstone(epoch)), Some(epoch));
+        let block = block(7, -1, epoch, 3);
+        assert_eq!(directory_of_block(&block), Some(directory(7, -1, epoch)));
     }
 
     #[test]

@@ -14,6 +14,7 @@ mod changes;
 pub mod chunk;
 mod core;
 mod delete;
+mod epoch;
 mod error;
 mod exemplar;
 mod expiry;

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use roaring::RoaringBitmap;
 
 use crate::delete::{self, Tombstone};
+use crate::epoch::Epoch;
 use crate::error::StoreError;
 use crate::index::decode_postings;
 use crate::keys;
@@ -25,13 +26,13 @@ pub(crate) struct Meta {
     /// Process that wrote to the store last, if it was not closed.
     pub(crate) owner: Option<String>,
     /// The first log epoch whose records count.
-    pub(crate) first_epoch: u32,
+    pub(crate) first_epoch: Epoch,
     /// An epoch that no run and no record has.
-    pub(crate) next_epoch: u32,
+    pub(crate) next_epoch: Epoch,
     /// Records per log epoch at the start before.
-    pub(crate) records: Vec<(u32, u64)>,
+    pub(crate) records: Vec<(Epoch, u64)>,
     /// Epoch up to which a window is sealed.
-    pub(crate) watermarks: BTreeMap<i64, u32>,
+    pub(crate) watermarks: BTreeMap<i64, Epoch>,
     /// Number of series registered in each partition.
     pub(crate) partitions: BTreeMap<i64, u32>,
     /// First partition that is kept, if the deletion of those before it was interrupted, or the log
@@ -49,14 +50,14 @@ pub(crate) struct Meta {
 
 impl Meta {
     /// Returns whether the samples of a window in a log epoch are not sealed.
-    pub(crate) fn is_open(&self, window: i64, epoch: u32) -> bool {
+    pub(crate) fn is_open(&self, window: i64, epoch: Epoch) -> bool {
         epoch >= self.first_epoch
             && self.watermarks.get(&window).is_none_or(|sealed| *sealed < epoch)
     }
 
     /// Returns the records found by the last start in each log epoch that still counts.
-    pub(crate) fn known_records(&self) -> Vec<(u32, u64)> {
-        let counts = |(epoch, count): &&(u32, u64)| *epoch >= self.first_epoch && *count > 0;
+    pub(crate) fn known_records(&self) -> Vec<(Epoch, u64)> {
+        let counts = |(epoch, count): &&(Epoch, u64)| *epoch >= self.first_epoch && *count > 0;
         self.records.iter().filter(counts).copied().collect()
     }
 }
@@ -92,7 +93,8 @@ pub(crate) async fn read_meta(lsm: &Lsm) -> Result<Meta, StoreError> {
         meta.records = decode_records(&bytes)?;
     }
     meta.partitions = read_numbers(lsm, keys::PARTITIONS_PREFIX).await?;
-    meta.watermarks = read_numbers(lsm, keys::WATERMARKS_PREFIX).await?;
+    let watermarks = read_numbers(lsm, keys::WATERMARKS_PREFIX).await?;
+    meta.watermarks = watermarks.into_iter().map(|(at, number)| (at, Epoch::new(number))).collect();
     let mut scan = lsm.scan_prefix(keys::TOMBSTONES_PREFIX).await?;
     while let Some((key, bytes)) = scan.next().await? {
         meta.tombstones.push(delete::decode(&key, &bytes)?);
@@ -135,24 +137,24 @@ fn decode_kept_by_size(bytes: &[u8]) -> Result<(i64, u64), StoreError> {
 }
 
 /// Encodes the value of [`keys::RECORDS`]: number of epochs, then number and records of each.
-pub(crate) fn encode_records(records: &[(u32, u64)]) -> Vec<u8> {
+pub(crate) fn encode_records(records: &[(Epoch, u64)]) -> Vec<u8> {
     let mut body = Vec::new();
     push_varint(&mut body, records.len() as u64);
     for (epoch, count) in records {
-        push_varint(&mut body, u64::from(*epoch));
+        push_varint(&mut body, u64::from(epoch.number()));
         push_varint(&mut body, *count);
     }
     value::encode(keys::RECORDS, &body)
 }
 
-fn decode_records(bytes: &[u8]) -> Result<Vec<(u32, u64)>, StoreError> {
+fn decode_records(bytes: &[u8]) -> Result<Vec<(Epoch, u64)>, StoreError> {
     let mut rest = value::decode(keys::RECORDS, bytes)?;
     let mut read = || {
         (0..take_count(&mut rest)?)
             .map(|_| {
                 let epoch = take_varint(&mut rest)?;
                 let epoch = u32::try_from(epoch).map_err(|_| "not an epoch".to_owned())?;
-                Ok((epoch, take_varint(&mut rest)?))
+                Ok((Epoch::new(epoch), take_varint(&mut rest)?))
             })
             .collect::<Result<Vec<_>, String>>()
     };
@@ -205,14 +207,17 @@ async fn read_numbers(lsm: &Lsm, prefix: &[u8]) -> Result<BTreeMap<i64, u32>, St
 }
 
 /// Encodes the value of [`keys::EPOCH`]: both numbers, 4 bytes each, little endian.
-pub(crate) fn encode_epochs(next: u32, first: u32) -> Vec<u8> {
-    value::encode(keys::EPOCH, &[next.to_le_bytes(), first.to_le_bytes()].concat())
+pub(crate) fn encode_epochs(next: Epoch, first: Epoch) -> Vec<u8> {
+    value::encode(keys::EPOCH, &[next, first].map(|epoch| epoch.number().to_le_bytes()).concat())
 }
 
-fn decode_epochs(bytes: &[u8]) -> Result<(u32, u32), StoreError> {
+fn decode_epochs(bytes: &[u8]) -> Result<(Epoch, Epoch), StoreError> {
     let body = value::decode(keys::EPOCH, bytes)?;
     match body.as_chunks::<4>() {
-        ([next, first], []) => Ok((u32::from_le_bytes(*next), u32::from_le_bytes(*first))),
+        ([next, first], []) => {
+            let epoch = |bytes: &[u8; 4]| Epoch::new(u32::from_le_bytes(*bytes));
+            Ok((epoch(next), epoch(first)))
+        }
         _ => Err(value::corrupt(keys::EPOCH, format!("expected 8 bytes, found {}", body.len()))),
     }
 }
@@ -220,11 +225,11 @@ fn decode_epochs(bytes: &[u8]) -> Result<(u32, u32), StoreError> {
 /// Lists blocks that do not count yet, or no longer count. Returns the key.
 pub(crate) fn put_intent(
     set: &mut WriteSet,
-    run: u32,
+    epoch: Epoch,
     count: &mut u32,
     blocks: &[Vec<u8>],
 ) -> Vec<u8> {
-    let key = keys::intent(run, *count);
+    let key = keys::intent(epoch, *count);
     *count += 1;
     let bytes = encode_intent(&key, blocks);
     set.put(key.clone(), bytes);

@@ -8,6 +8,7 @@ use roaring::RoaringBitmap;
 use super::verify::{Damage, OnDamage};
 use crate::block::{self, BlockEntry};
 use crate::chunk::{Encoding, frames};
+use crate::epoch::Epoch;
 use crate::error::StoreError;
 use crate::index::decode_postings;
 use crate::keys;
@@ -82,8 +83,8 @@ fn encoding_name(encoding: Encoding) -> &'static str {
     }
 }
 
-/// Place of a block: metric, index of the window and run, as in the key of its directory.
-type RunPlace = (u64, u8, u32);
+/// Place of a block: metric, index of the window and epoch, as in the key of its directory.
+type RunPlace = (u64, u8, Epoch);
 
 /// Reads a partition.
 ///
@@ -110,10 +111,10 @@ pub(super) async fn walk(
     };
     let mut listed = directories(lsm, number, &mut survey, on_damage).await?;
     blocks(lsm, number, &labels, &mut listed, &mut survey, on_damage).await?;
-    for ((metric, window, run), entries) in listed {
+    for ((metric, window, epoch), entries) in listed {
         for entry in entries.values() {
             let window = number * PARTITION_WINDOWS + i64::from(window);
-            let key = keys::block(metric, window, run, entry.first_id);
+            let key = keys::block(metric, window, epoch, entry.first_id);
             on_damage(Damage::in_lsm(&key, "the block is listed, but missing"));
         }
     }

@@ -7,6 +7,7 @@ use model::TimeRange;
 use super::partition::{self, Depth, PartitionSurvey};
 use super::verify::Damage;
 use super::{OnProgress, Opened};
+use crate::epoch::Epoch;
 use crate::error::StoreError;
 use crate::keys;
 use crate::log::record::LogRecord;
@@ -132,7 +133,7 @@ async fn survey_lsm(
         .tombstones
         .iter()
         .map(|tombstone| TombstoneSurvey {
-            epoch: tombstone.epoch,
+            epoch: tombstone.epoch.number(),
             start_ms: tombstone.start_ms,
             end_ms: tombstone.end_ms,
             selectors: tombstone.selectors.iter().map(|matchers| selector(matchers)).collect(),
@@ -168,11 +169,11 @@ async fn log(
     on_damage: &mut (dyn FnMut(Damage) + Send),
 ) -> Result<LogSurvey, StoreError> {
     let mut survey = LogSurvey {
-        first_epoch: meta.first_epoch,
-        next_epoch: meta.next_epoch,
+        first_epoch: meta.first_epoch.number(),
+        next_epoch: meta.next_epoch.number(),
         ..LogSurvey::default()
     };
-    let mut series: BTreeMap<u32, u64> = BTreeMap::new();
+    let mut series: BTreeMap<Epoch, u64> = BTreeMap::new();
     let mut scan = lsm.scan(&keys::log_epoch(meta.first_epoch), keys::LOG_END).await?;
     while let Some((key, bytes)) = scan.next().await? {
         let (Some((epoch, _)), Ok(columns)) = (keys::parse_log(&key), LogRecord::decode(&bytes))
@@ -182,7 +183,7 @@ async fn log(
         };
         survey.records += 1;
         survey.bytes += bytes.len() as u64;
-        survey.next_epoch = survey.next_epoch.max(epoch + 1);
+        survey.next_epoch = survey.next_epoch.max(epoch.next().number());
         *series.entry(epoch).or_default() += columns.definitions.len() as u64;
         let is_open = |time_ms: &i64| {
             meta.watermarks.get(&window_of(*time_ms)).is_none_or(|sealed| *sealed < epoch)

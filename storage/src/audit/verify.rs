@@ -2,6 +2,7 @@
 
 use super::partition::{self, Depth};
 use super::{OnProgress, Opened, objects};
+use crate::epoch::Epoch;
 use crate::error::StoreError;
 use crate::keys;
 use crate::log::record::LogRecord;
@@ -162,7 +163,7 @@ async fn log(
     on_damage: OnDamage<'_>,
 ) -> Result<(), StoreError> {
     let mut scan = lsm.scan(&keys::log_epoch(meta.first_epoch), keys::LOG_END).await?;
-    let mut expected = (0, 0, 0);
+    let mut expected = (Epoch::FIRST, 0, 0);
     let mut missing = meta.known_records();
     while let Some((key, bytes)) = scan.next().await? {
         let Some((epoch, sequence)) = keys::parse_log(&key) else {

@@ -37,7 +37,7 @@ impl Core {
         let tombstones = Tombstones::new(std::mem::take(&mut meta.tombstones));
         let (log, replay) = replay(&lsm, &head, &meta, &tombstones).await?;
         tracing::info!(
-            epoch = log.epoch,
+            epoch = log.epoch.number(),
             series = head.series_count(),
             log_bytes = log.bytes(),
             "replayed the log"

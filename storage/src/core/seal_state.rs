@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
+use crate::epoch::Epoch;
 use crate::log::commit::Log;
 use crate::meta::Meta;
 use crate::window::partition_end_ms;
@@ -9,9 +10,9 @@ use crate::window::partition_end_ms;
 /// State of earlier seals.
 pub(crate) struct SealState {
     /// Last sealed epoch of each window.
-    pub(crate) watermarks: BTreeMap<i64, u32>,
+    pub(crate) watermarks: BTreeMap<i64, Epoch>,
     /// Stored first log epoch to replay.
-    pub(crate) first_epoch: u32,
+    pub(crate) first_epoch: Epoch,
     /// Last closed window at the last seal of closed windows.
     pub(crate) closed_window: i64,
     /// Number of open samples of each window at the last check.
@@ -45,7 +46,7 @@ impl SealState {
     /// Returns whether the stored first kept partition can be removed once `first_epoch` is the
     /// first log epoch: earlier partitions are deleted, and the log has no records of them. Their
     /// watermarks are deleted, too, so a replay would restore even their sealed records.
-    pub(crate) fn has_left(&self, log: &Log, first_epoch: u32) -> bool {
+    pub(crate) fn has_left(&self, log: &Log, first_epoch: Epoch) -> bool {
         let is_left = |first_kept: i64| !has_records_before(log, first_epoch, first_kept);
         self.leaving_before.is_none() && self.kept_from.is_some_and(is_left)
     }
@@ -61,7 +62,7 @@ pub(crate) fn leaving_before(meta: &Meta, log: &Log) -> Option<i64> {
 }
 
 /// Returns whether records of log epochs from `first_epoch` on have samples before a partition.
-fn has_records_before(log: &Log, first_epoch: u32, partition: i64) -> bool {
+fn has_records_before(log: &Log, first_epoch: Epoch, partition: i64) -> bool {
     log.has_records_before(first_epoch, partition_end_ms(partition - 1))
 }
 

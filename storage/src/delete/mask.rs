@@ -11,6 +11,7 @@ use model::{
 use roaring::RoaringBitmap;
 
 use super::{Snapshot, Tombstone};
+use crate::epoch::Epoch;
 use crate::index::bitmap_bytes;
 use crate::index::partition::PartitionIndex;
 use crate::lsm::Lsm;
@@ -31,7 +32,7 @@ pub(crate) struct Masks {
 /// Times that are deleted from runs up to an epoch.
 #[derive(Debug, Clone, Copy)]
 struct Deleted {
-    epoch: u32,
+    epoch: Epoch,
     start_ms: i64,
     end_ms: i64,
 }
@@ -52,7 +53,7 @@ impl Masks {
         let partition_end_ms = partition_end_ms(index.number);
         let first_ms = start_ms.max(partition_end_ms.saturating_sub(PARTITION_MS));
         let last_ms = end_ms.min(partition_end_ms - 1);
-        let relevant = tombstones.values().filter(|t| t.masks(first_ms, last_ms, 0));
+        let relevant = tombstones.values().filter(|t| t.masks(first_ms, last_ms, Epoch::FIRST));
         for tombstone in relevant {
             let Tombstone { epoch, start_ms, end_ms, .. } = **tombstone;
             let covered = covered(lsm, index, &tombstone.selectors, ids, yielder).await?;
@@ -82,12 +83,12 @@ impl Masks {
     }
 
     /// Returns the deleted times of a series in a run, sorted; no range touches the next.
-    pub(crate) fn times(&self, id: u32, run: u32) -> Vec<TimeRange> {
+    pub(crate) fn times(&self, id: u32, epoch: Epoch) -> Vec<TimeRange> {
         if !self.ids.contains(id) {
             return Vec::new();
         }
         let covers =
-            |(deleted, ids): &&(Deleted, RoaringBitmap)| deleted.epoch >= run && ids.contains(id);
+            |(deleted, ids): &&(Deleted, RoaringBitmap)| deleted.epoch >= epoch && ids.contains(id);
         let of_run = self.of_tombstones.iter().filter(covers);
         let mut times: Vec<TimeRange> =
             of_run.map(|(deleted, _)| TimeRange::new(deleted.start_ms, deleted.end_ms)).collect();

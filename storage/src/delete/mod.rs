@@ -24,6 +24,7 @@ use model::Matcher;
 pub(crate) use mask::{KeptSamples, Masks, kept_parts};
 pub(crate) use value::{decode, encode};
 
+use crate::epoch::Epoch;
 use crate::error::StoreError;
 
 /// Maximum number of uncleaned deletes. Each costs a look-up in every selection of its times.
@@ -39,7 +40,7 @@ const MATCHER_BYTES: usize = 32;
 #[derive(Debug)]
 pub(crate) struct Tombstone {
     /// Last log epoch whose samples are covered, unique to each tombstone.
-    pub(crate) epoch: u32,
+    pub(crate) epoch: Epoch,
     /// First and last time, in ms.
     pub(crate) start_ms: i64,
     pub(crate) end_ms: i64,
@@ -55,10 +56,10 @@ impl Tombstone {
         bytes_of(&self.selectors)
     }
 
-    /// Returns whether the tombstone masks times of a range in runs from `run_min` on.
-    pub(crate) fn masks(&self, start_ms: i64, end_ms: i64, run_min: u32) -> bool {
+    /// Returns whether the tombstone masks times of a range in runs from `epoch_min` on.
+    pub(crate) fn masks(&self, start_ms: i64, end_ms: i64, epoch_min: Epoch) -> bool {
         !self.is_cleaned
-            && self.epoch >= run_min
+            && self.epoch >= epoch_min
             && self.start_ms <= end_ms
             && self.end_ms >= start_ms
     }
@@ -71,10 +72,10 @@ fn bytes_of(selectors: &[Vec<Matcher>]) -> usize {
 
 /// Tombstones of a store, by epoch.
 #[derive(Debug, Default)]
-pub(crate) struct Tombstones(RwLock<Arc<BTreeMap<u32, Arc<Tombstone>>>>);
+pub(crate) struct Tombstones(RwLock<Arc<BTreeMap<Epoch, Arc<Tombstone>>>>);
 
 /// Tombstones at one point in time.
-pub(crate) type Snapshot = Arc<BTreeMap<u32, Arc<Tombstone>>>;
+pub(crate) type Snapshot = Arc<BTreeMap<Epoch, Arc<Tombstone>>>;
 
 impl Tombstones {
     /// Creates a set of the tombstones that a start has read.
@@ -106,19 +107,19 @@ impl Tombstones {
     }
 
     /// Removes a tombstone.
-    pub(crate) fn remove(&self, epoch: u32) {
+    pub(crate) fn remove(&self, epoch: Epoch) {
         self.change(|all| drop(all.remove(&epoch)));
     }
 
     /// Adds the tombstones `new` and removes the epochs `old`, atomically.
-    pub(crate) fn exchange(&self, new: Vec<Tombstone>, old: &[u32]) {
+    pub(crate) fn exchange(&self, new: Vec<Tombstone>, old: &[Epoch]) {
         self.change(|all| {
             old.iter().for_each(|epoch| drop(all.remove(epoch)));
             all.extend(new.into_iter().map(|tombstone| (tombstone.epoch, Arc::new(tombstone))));
         });
     }
 
-    fn change(&self, change: impl FnOnce(&mut BTreeMap<u32, Arc<Tombstone>>)) {
+    fn change(&self, change: impl FnOnce(&mut BTreeMap<Epoch, Arc<Tombstone>>)) {
         let mut all = self.0.write().unwrap_or_else(PoisonError::into_inner);
         change(Arc::make_mut(&mut all));
     }

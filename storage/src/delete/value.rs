@@ -59,11 +59,12 @@ mod tests {
     use model::{MatchOp, Matcher};
 
     use super::*;
+    use crate::epoch::Epoch;
 
     fn tombstone() -> Tombstone {
         let regex = Matcher::new(MatchOp::NotRegex, "a", "x.*|é").unwrap();
         Tombstone {
-            epoch: 7,
+            epoch: Epoch::new(7),
             start_ms: i64::MIN,
             end_ms: i64::MAX,
             selectors: vec![vec![Matcher::equal("__name__", "up"), regex], Vec::new()],
@@ -73,14 +74,14 @@ mod tests {
 
     #[test]
     fn a_tombstone_is_read_as_it_was_written() {
-        let key = keys::tombstone(7);
+        let key = keys::tombstone(Epoch::new(7));
         let read = decode(&key, &encode(&key, &tombstone())).unwrap();
         assert_eq!(format!("{read:?}"), format!("{:?}", tombstone()));
     }
 
     #[test]
     fn damage_is_an_error_that_names_the_key() {
-        let key = keys::tombstone(7);
+        let key = keys::tombstone(Epoch::new(7));
         let bytes = encode(&key, &tombstone());
         for at in 0..bytes.len() {
             let mut damaged = bytes.clone();
@@ -92,6 +93,6 @@ mod tests {
             let cut = value::encode(&key, bytes.get(4..at).unwrap_or_default());
             assert!(decode(&key, &cut).is_err());
         }
-        assert!(decode(&keys::tombstone(8), &bytes).is_err(), "under another key");
+        assert!(decode(&keys::tombstone(Epoch::new(8)), &bytes).is_err(), "under another key");
     }
 }

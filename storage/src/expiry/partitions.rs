@@ -63,7 +63,7 @@ pub(crate) async fn delete_expired(core: &Core) -> Result<(), StoreError> {
             });
             // Records of the deleted days are only in earlier epochs.
             if log.epochs.contains_key(&log.epoch) {
-                log.epoch += 1;
+                log.epoch = log.epoch.next();
             }
         }
         has_open
@@ -203,10 +203,11 @@ async fn delete_blocks(core: &Core, partition: i64) -> Result<(), StoreError> {
     let mut count = 0;
     let mut scan = core.lsm.scan_prefix(&keys::directories(partition)).await?;
     while let Some((key, bytes)) = scan.next().await? {
-        let (metric, place, run) = keys::parse_directory(&key)
+        let (metric, index, epoch) = keys::parse_directory(&key)
             .ok_or_else(|| value::corrupt(&key, "malformed directory key"))?;
+        let window = first_window + i64::from(index);
         for entry in block::decode_directory(&key, &bytes)? {
-            set.delete(&keys::block(metric, first_window + i64::from(place), run, entry.first_id));
+            set.delete(&keys::block(metric, window, epoch, entry.first_id));
             count += 1;
         }
         if count >= DELETE_KEYS {

@@ -18,6 +18,7 @@ use std::sync::{Arc, PoisonError};
 
 use crate::core::Core;
 use crate::delete::{self, Tombstone};
+use crate::epoch::Epoch;
 use crate::error::StoreError;
 use crate::keys;
 use crate::lsm::WriteSet;
@@ -47,7 +48,7 @@ pub(crate) async fn expire(core: &Arc<Core>) -> Result<(), StoreError> {
         let Some(tombstone) = next_tombstone(core, rule, time, log.epoch, &mut old) else {
             continue;
         };
-        log.epoch += 1;
+        log.epoch = log.epoch.next();
         let key = keys::tombstone(tombstone.epoch);
         let bytes = delete::encode(&key, &tombstone);
         set.put(key, bytes);
@@ -81,8 +82,8 @@ fn next_tombstone(
     core: &Core,
     rule: &Rule,
     time: RetentionTime,
-    epoch: u32,
-    old: &mut Vec<u32>,
+    epoch: Epoch,
+    old: &mut Vec<Epoch>,
 ) -> Option<Tombstone> {
     let (mut start_ms, floor_ms) = (rule.expired_before_ms(), rule.floor_ms(time));
     if floor_ms <= start_ms {

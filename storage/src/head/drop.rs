@@ -10,6 +10,7 @@ use super::series::HeadSeries;
 use super::window::OpenWindow;
 use crate::chunk::HistogramBefore;
 use crate::delete::{KeptSamples, Tombstone};
+use crate::epoch::Epoch;
 use crate::error::StoreError;
 use crate::samples::cursor::SeriesParts;
 use crate::samples::decided::Decided;
@@ -49,7 +50,7 @@ impl Head {
         &self,
         series: &mut HeadSeries,
         range: TimeRange,
-        epoch: u32,
+        epoch: Epoch,
         scratch: &mut Scratch,
     ) -> Result<(), StoreError> {
         let before = series.bytes();
@@ -70,7 +71,7 @@ impl HeadSeries {
     fn delete(
         &mut self,
         TimeRange { start_ms, end_ms }: TimeRange,
-        epoch: u32,
+        epoch: Epoch,
         s: &mut Scratch,
     ) -> Result<(), SourceError> {
         let mut result = Ok(());

@@ -21,6 +21,7 @@ use hashbrown::HashTable;
 use model::{BudgetError, Checkpoint, Labels, Matcher, RejectReason, prefetch};
 
 use crate::changes::Changes;
+use crate::epoch::Epoch;
 use crate::index::{KnownLabels, LabelIndex, is_restricted};
 use crate::outcome::{Overflow, RefusedSeries};
 use crate::samples::scratch::Scratch;
@@ -426,7 +427,7 @@ impl Head {
 
     /// Encodes raw samples of ended log epochs, up to `epoch_max`, in a range of slots, and
     /// condenses the windows that are due.
-    pub(crate) fn condense(&self, slots: Range<usize>, due: &BTreeSet<i64>, epoch_max: u32) {
+    pub(crate) fn condense(&self, slots: Range<usize>, due: &BTreeSet<i64>, epoch_max: Epoch) {
         let mut scratch = Scratch::new();
         for slot in slots {
             let mut shard = self.shard(slot as u32);

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use model::{Histogram, HistogramSample, Labels, TimeRange, prefetch};
 
 use super::window::OpenWindow;
+use crate::epoch::Epoch;
 use crate::samples::decided::{Decided, has_same_value};
 use crate::samples::part::{Parts, TailRoom};
 use crate::samples::scratch::Scratch;
@@ -34,7 +35,7 @@ pub(crate) struct HeadSeries {
     /// The newest histogram, if any; newer floats may exist.
     pub(crate) newest_histogram: Option<Box<HistogramSample>>,
     /// The last log epoch that defines the series.
-    pub(crate) log_epoch: u32,
+    pub(crate) log_epoch: Epoch,
     /// Reference of the series in `log_epoch`.
     pub(crate) log_ref: u32,
     /// The partition that `partition_id` belongs to.
@@ -58,7 +59,7 @@ impl HeadSeries {
             newest_bits: 0,
             newest_plain_ms: i64::MIN,
             newest_histogram: None,
-            log_epoch: NONE,
+            log_epoch: Epoch::NEVER,
             log_ref: NONE,
             partition: i64::MIN,
             partition_id: NONE,
@@ -95,7 +96,7 @@ impl HeadSeries {
     #[inline]
     pub(crate) fn append(
         &mut self,
-        epoch: u32,
+        epoch: Epoch,
         timestamp_ms: i64,
         value: f64,
         start_ms: i64,
@@ -110,7 +111,7 @@ impl HeadSeries {
     }
 
     /// Adds a histogram from the log of an epoch.
-    pub(crate) fn append_histogram(&mut self, epoch: u32, decided: &Decided, s: &mut Scratch) {
+    pub(crate) fn append_histogram(&mut self, epoch: Epoch, decided: &Decided, s: &mut Scratch) {
         self.note_newest_histogram(&decided.sample);
         let grown_bytes = &mut s.grown_bytes;
         let open = self.open_window(epoch, decided.sample.timestamp_ms, grown_bytes);
@@ -122,7 +123,7 @@ impl HeadSeries {
     #[inline]
     fn open_window(
         &mut self,
-        epoch: u32,
+        epoch: Epoch,
         timestamp_ms: i64,
         grown_bytes: &mut usize,
     ) -> &mut OpenWindow {
@@ -135,7 +136,7 @@ impl HeadSeries {
         &mut self.windows[at]
     }
 
-    fn window_at(&mut self, window: i64, epoch: u32, grown_bytes: &mut usize) -> usize {
+    fn window_at(&mut self, window: i64, epoch: Epoch, grown_bytes: &mut usize) -> usize {
         let found = self.windows.binary_search_by_key(&(window, epoch), |w| (w.window, w.epoch));
         let at = found.unwrap_or_else(|at| {
             // A vector's first allocation has room for four: too much for a million vectors.
@@ -201,7 +202,7 @@ impl HeadSeries {
     }
 
     /// Returns whether a window has samples of epochs up to `epoch_max`.
-    pub(crate) fn holds_window(&self, window: i64, epoch_max: u32) -> bool {
+    pub(crate) fn holds_window(&self, window: i64, epoch_max: Epoch) -> bool {
         self.windows.iter().any(|w| w.window == window && w.epoch <= epoch_max)
     }
 
@@ -238,7 +239,7 @@ impl HeadSeries {
     }
 
     /// Copies all parts of one window of epochs up to `epoch_max`, earlier writes first.
-    pub(crate) fn parts_of_window(&self, window: i64, epoch_max: u32) -> Parts {
+    pub(crate) fn parts_of_window(&self, window: i64, epoch_max: Epoch) -> Parts {
         let (mut parts, mut room) = (Parts::new(), TailRoom::default());
         for open in &self.windows {
             if open.window == window && open.epoch <= epoch_max {
@@ -262,7 +263,7 @@ impl HeadSeries {
     pub(super) fn condense(
         &mut self,
         due: &BTreeSet<i64>,
-        epoch_max: u32,
+        epoch_max: Epoch,
         s: &mut Scratch,
     ) -> usize {
         let mut shrunk = 0;
@@ -285,7 +286,7 @@ impl HeadSeries {
     pub(crate) fn copy_condensed(
         &self,
         window: i64,
-        epoch_max: u32,
+        epoch_max: Epoch,
         out: &mut Vec<u8>,
     ) -> Option<TimeRange> {
         let mut all = self.windows.iter().filter(|w| w.window == window && w.epoch <= epoch_max);
@@ -294,7 +295,7 @@ impl HeadSeries {
     }
 
     /// Removes the sealed samples of one window, of epochs up to `epoch_max`. Returns their bytes.
-    pub(crate) fn drop_window(&mut self, window: i64, epoch_max: u32) -> usize {
+    pub(crate) fn drop_window(&mut self, window: i64, epoch_max: Epoch) -> usize {
         let before = self.bytes();
         self.windows.retain(|w| w.window != window || w.epoch > epoch_max);
         self.note_dropped();
@@ -310,7 +311,7 @@ impl HeadSeries {
     }
 
     /// Removes windows that are no longer open, by window and epoch. Returns their bytes.
-    pub(crate) fn retain_open(&mut self, is_open: impl Fn(i64, u32) -> bool) -> usize {
+    pub(crate) fn retain_open(&mut self, is_open: impl Fn(i64, Epoch) -> bool) -> usize {
         let before = self.bytes();
         self.windows.retain(|w| is_open(w.window, w.epoch));
         self.note_dropped();

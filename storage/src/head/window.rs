@@ -20,6 +20,7 @@ use bytes::Bytes;
 use model::{HistogramSample, ResetHint, TimeRange, prefetch};
 
 use crate::chunk::{FrameHeader, HistogramEncoder, encode_histograms};
+use crate::epoch::Epoch;
 use crate::samples::columns::{ColumnPlace, Slot};
 use crate::samples::decided::Decided;
 use crate::samples::part::{
@@ -45,7 +46,7 @@ const LATE_HISTOGRAMS: usize = 16;
 #[derive(Debug)]
 pub(crate) struct OpenWindow {
     pub(super) window: i64,
-    pub(super) epoch: u32,
+    pub(super) epoch: Epoch,
     /// Samples in the last of `frames`; 0 if no tail is to be merged into that frame.
     last_frame_len: u16,
     frames: Vec<Bytes>,
@@ -102,7 +103,7 @@ fn frames_bytes(frames: &[Bytes]) -> usize {
 
 impl OpenWindow {
     /// Creates a window without samples.
-    pub(super) fn new(window: i64, epoch: u32) -> OpenWindow {
+    pub(super) fn new(window: i64, epoch: Epoch) -> OpenWindow {
         OpenWindow {
             window,
             epoch,

@@ -8,6 +8,7 @@ use hashbrown::HashMap;
 
 use super::partition::PartitionIndex;
 use crate::block::{self, BlockEntry};
+use crate::epoch::Epoch;
 use crate::error::StoreError;
 use crate::keys;
 use crate::lsm::Lsm;
@@ -23,7 +24,7 @@ pub(crate) struct MetricRun {
     /// Windows since the epoch.
     pub(crate) window: i64,
     /// The log epoch that was sealed.
-    pub(crate) run: u32,
+    pub(crate) epoch: Epoch,
     /// Its blocks, by id.
     pub(crate) blocks: Arc<[BlockEntry]>,
 }
@@ -96,11 +97,11 @@ impl PartitionIndex {
         for prefix in prefixes {
             let mut scan = lsm.scan_prefix(&prefix).await?;
             while let Some((key, bytes)) = scan.next().await? {
-                let (metric, place, run) = keys::parse_directory(&key)
+                let (metric, index, epoch) = keys::parse_directory(&key)
                     .ok_or_else(|| value::corrupt(&key, "malformed directory key"))?;
-                let window = self.number.saturating_mul(PARTITION_WINDOWS) + i64::from(place);
+                let window = self.number.saturating_mul(PARTITION_WINDOWS) + i64::from(index);
                 let blocks = block::decode_directory(&key, &bytes)?.into();
-                found.entry(metric).or_default().push(MetricRun { window, run, blocks });
+                found.entry(metric).or_default().push(MetricRun { window, epoch, blocks });
             }
         }
         let runs: HashMap<u64, Arc<[MetricRun]>, RandomState> =

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use super::commit::EpochInfo;
 use super::record::LogRecord;
+use crate::epoch::Epoch;
 use crate::head::Head;
 use crate::samples::scratch::Scratch;
 use crate::window::window_of;
@@ -12,7 +13,7 @@ use crate::window::window_of;
 /// that are not wanted. Returns the latest time.
 pub(super) fn apply(
     head: &Head,
-    epoch: u32,
+    epoch: Epoch,
     record: &LogRecord,
     slots: &[u32],
     is_wanted: impl FnMut(i64) -> bool,

@@ -26,6 +26,7 @@ use super::drop::Dropping;
 use super::failure::LogFailure;
 use super::queue::Pending;
 use super::record::LogRecord;
+use crate::epoch::Epoch;
 use crate::error::StoreError;
 use crate::exemplar::{self, Exemplars};
 use crate::head::Head;
@@ -62,9 +63,9 @@ impl EpochInfo {
 /// Writer of log and head. A task locks it to commit.
 pub(crate) struct Log {
     /// Current epoch, to which records are written.
-    pub(crate) epoch: u32,
+    pub(crate) epoch: Epoch,
     /// Epochs that are not fully sealed, including the current one once it has a record.
-    pub(crate) epochs: BTreeMap<u32, EpochInfo>,
+    pub(crate) epochs: BTreeMap<Epoch, EpochInfo>,
     /// Time of the newest sample of all.
     pub(crate) newest_ms: i64,
     /// Start of the last write to the store.
@@ -126,7 +127,7 @@ pub(crate) struct CommitCounts {
 
 impl Log {
     /// Creates a log that writes to an epoch without records.
-    pub(crate) fn new(epoch: u32) -> Log {
+    pub(crate) fn new(epoch: Epoch) -> Log {
         Log {
             epoch,
             epochs: BTreeMap::new(),
@@ -155,7 +156,7 @@ impl Log {
     }
 
     /// Returns whether records of epochs from `first_epoch` on have samples before a time.
-    pub(crate) fn has_records_before(&self, first_epoch: u32, time_ms: i64) -> bool {
+    pub(crate) fn has_records_before(&self, first_epoch: Epoch, time_ms: i64) -> bool {
         let is_before = |info: &EpochInfo| info.earliest_ms.is_some_and(|ms| ms < time_ms);
         self.epochs.range(first_epoch..).any(|(_, info)| is_before(info))
     }

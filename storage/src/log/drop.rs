@@ -20,6 +20,7 @@ use tokio::sync::oneshot;
 
 use super::commit::Log;
 use crate::delete::{self, Tombstone};
+use crate::epoch::Epoch;
 use crate::error::StoreError;
 use crate::head::Head;
 use crate::head::series::HeadSeries;
@@ -32,7 +33,7 @@ const TURN_BYTES: usize = 256 << 10;
 /// Delete in progress, whose samples the head still holds in part.
 pub(crate) struct Dropping {
     /// Last epoch whose samples are deleted.
-    epoch: u32,
+    epoch: Epoch,
     start_ms: i64,
     end_ms: i64,
     series: Covered,
@@ -88,7 +89,7 @@ impl Log {
     }
 
     /// Returns the epoch and the selectors of the first delete whose series are not found yet.
-    pub(crate) fn sought(&self) -> Option<(u32, Selectors)> {
+    pub(crate) fn sought(&self) -> Option<(Epoch, Selectors)> {
         self.dropping.iter().find_map(|dropping| match &dropping.series {
             Covered::Sought { selectors, .. } => Some((dropping.epoch, Arc::clone(selectors))),
             Covered::Found(_) => None,
@@ -96,7 +97,7 @@ impl Log {
     }
 
     /// Sets the series of a delete.
-    pub(crate) fn note_found(&mut self, epoch: u32, found: Result<RoaringBitmap, StoreError>) {
+    pub(crate) fn note_found(&mut self, epoch: Epoch, found: Result<RoaringBitmap, StoreError>) {
         let Some(dropping) = self.dropping.iter_mut().find(|dropping| dropping.epoch == epoch)
         else {
             return;
@@ -175,7 +176,7 @@ impl Log {
         let key = keys::tombstone(epoch);
         let mut set = WriteSet::default();
         set.put(key.clone(), delete::encode(&key, &tombstone));
-        self.epoch += 1;
+        self.epoch = self.epoch.next();
         lsm.commit(set).await.inspect_err(|error| self.failure.set(error))?;
         Ok(tombstone)
     }

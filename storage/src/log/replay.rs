@@ -9,6 +9,7 @@ use super::apply::{apply, ends};
 use super::commit::Log;
 use super::record::LogRecord;
 use crate::delete::{Snapshot, Tombstone, Tombstones};
+use crate::epoch::Epoch;
 use crate::error::StoreError;
 use crate::head::Head;
 use crate::head::series::HeadSeries;
@@ -20,11 +21,11 @@ use crate::meta::Meta;
 #[derive(Default)]
 pub(crate) struct Replay {
     /// The epoch of the last record.
-    epoch: Option<u32>,
+    epoch: Option<Epoch>,
     /// Slots of the series that this epoch has defined, by reference.
     slots_of_refs: Vec<u32>,
     /// The epoch of the last applied delete.
-    deleted: Option<u32>,
+    deleted: Option<Epoch>,
     /// Deletes that have not been applied, in order.
     deletes: VecDeque<Arc<Tombstone>>,
 }
@@ -51,7 +52,7 @@ pub(crate) async fn replay(
     // A series whose samples are all sealed has no window.
     head.for_each(|_, series| head.deactivate_if_empty(series));
     replay.deleted = tombstones.last_key_value().map(|(epoch, _)| *epoch);
-    log.epoch = log.epoch.max(replay.deleted.map_or(0, |epoch| epoch + 1));
+    log.epoch = log.epoch.max(replay.deleted.map_or(Epoch::FIRST, Epoch::next));
     Ok((log, replay))
 }
 
@@ -73,13 +74,13 @@ fn check_ends(log: &Log, meta: &Meta) -> Result<(), StoreError> {
 
 impl Replay {
     /// Returns the epoch of the last record.
-    pub(crate) fn epoch(&self) -> Option<u32> {
+    pub(crate) fn epoch(&self) -> Option<Epoch> {
         self.epoch
     }
 
     /// Returns the epoch and sequence number of the next record, if it is in the same epoch.
-    pub(crate) fn next_record(&self, log: &Log) -> (u32, u64) {
-        let epoch = self.epoch.unwrap_or(0);
+    pub(crate) fn next_record(&self, log: &Log) -> (Epoch, u64) {
+        let epoch = self.epoch.unwrap_or(Epoch::FIRST);
         (epoch, log.epochs.get(&epoch).map_or(0, |info| info.record_count))
     }
 
@@ -91,16 +92,16 @@ impl Replay {
     /// Adds deletes that have not been applied yet.
     pub(crate) fn expect_deletes(&mut self, all: &Snapshot) {
         let last = self.deletes.back().map(|t| t.epoch).max(self.deleted);
-        let new = all.range(last.map_or(0, |epoch| epoch + 1)..);
+        let new = all.range(last.map_or(Epoch::FIRST, Epoch::next)..);
         self.deletes.extend(new.map(|(_, tombstone)| Arc::clone(tombstone)));
     }
 
     /// Applies the deletes that follow the last record.
     pub(crate) fn end_deletes(&mut self, head: &Head) -> Result<(), StoreError> {
-        self.delete_before(head, u32::MAX)
+        self.delete_before(head, Epoch::NEVER)
     }
 
-    fn delete_before(&mut self, head: &Head, epoch: u32) -> Result<(), StoreError> {
+    fn delete_before(&mut self, head: &Head, epoch: Epoch) -> Result<(), StoreError> {
         while let Some(tombstone) = self.deletes.pop_front_if(|tombstone| tombstone.epoch < epoch) {
             self.deleted = Some(tombstone.epoch);
             head.delete(&tombstone)?;
@@ -119,7 +120,7 @@ impl Replay {
         log: &mut Log,
         key: &[u8],
         value: &[u8],
-        is_open: impl Fn(i64, u32) -> bool,
+        is_open: impl Fn(i64, Epoch) -> bool,
     ) -> Result<Option<i64>, StoreError> {
         let corrupt = |detail: String| StoreError::Corrupt {
             location: format!("log record {}", keys::printable(key)),
@@ -156,7 +157,7 @@ impl Replay {
         let newest_ms = apply(head, epoch, &record, &slots, is_wanted, info, &mut log.scratch);
         head.note_open(ends(&info.windows));
         log.newest_ms = log.newest_ms.max(newest_ms);
-        log.epoch = log.epoch.max(epoch + 1);
+        log.epoch = log.epoch.max(epoch.next());
         Ok(earliest_ms)
     }
 }

@@ -53,6 +53,7 @@ pub(crate) use testing::{
     checkpoint_count, collect_garbage, delete_unlisted, end_checkpoints, file_count,
 };
 
+use crate::epoch::Epoch;
 use crate::error::StoreError;
 use crate::keys;
 
@@ -229,7 +230,7 @@ impl Lsm {
     }
 
     /// Drops the segments of log epochs before one. No start reads them again.
-    pub(crate) fn drop_log_before(&self, epoch: u32) {
+    pub(crate) fn drop_log_before(&self, epoch: Epoch) {
         self.compaction_requests.drop_log_before(epoch);
     }
 

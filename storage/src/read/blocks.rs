@@ -13,6 +13,7 @@ use model::{Labels, SourceError, TimeRange};
 use crate::block::{self, BlockEntry};
 use crate::chunk::{self, ChunkError, Encoding, FrameHeader};
 use crate::delete::{self, Masks};
+use crate::epoch::Epoch;
 use crate::error::StoreError;
 use crate::keys;
 use crate::lsm::Lsm;
@@ -37,7 +38,7 @@ const COLUMN_LEN_MAX: usize = 1 << 14;
 /// Blocks of one run of one metric.
 pub(crate) struct WantedRun {
     pub(crate) window: i64,
-    pub(crate) run: u32,
+    pub(crate) epoch: Epoch,
     /// All blocks of the run.
     pub(crate) entries: Vec<(BlockEntry, Want)>,
 }
@@ -68,11 +69,11 @@ impl BlockSource<'_> {
         parts: Parts,
         id: u32,
         labels: &Labels,
-        run: u32,
+        epoch: Epoch,
         charge: &mut (dyn FnMut(usize) -> Result<(), SourceError> + Send),
         found: &mut Parts,
     ) -> Result<(), SourceError> {
-        let deleted = self.masks.times(id, run);
+        let deleted = self.masks.times(id, epoch);
         if deleted.is_empty() {
             found.extend(parts);
             return Ok(());
@@ -113,7 +114,7 @@ pub(crate) async fn load(
         if let Some(read) = reads.try_next().await? {
             blocks = read.into_iter();
         }
-        for WantedRun { window, run, entries } in runs {
+        for WantedRun { window, epoch, entries } in runs {
             for (entry, want) in entries {
                 match want {
                     Want::Nothing => {}
@@ -127,7 +128,7 @@ pub(crate) async fn load(
                                 Parts::from_iter([part]),
                                 labels[*at].0,
                                 &labels[*at].1,
-                                *run,
+                                *epoch,
                                 charge,
                                 &mut parts[*at],
                             )?;
@@ -138,7 +139,7 @@ pub(crate) async fn load(
                         yielder.work(BLOCK_WORK).await?;
                         let first_id = entry.first_id;
                         let block_key =
-                            BlockKey { metric: *metric, window: *window, run: *run, first_id };
+                            BlockKey { metric: *metric, window: *window, epoch: *epoch, first_id };
                         let block = ReadBlock { key, bytes, block_key, labels, range };
                         block.push_parts(place, charge, &mut parts)?;
                     }
@@ -159,10 +160,10 @@ async fn use_cached_columns(
 ) -> Result<usize, SourceError> {
     let mut bytes = 0;
     for (metric, runs) in runs {
-        for WantedRun { window, run, entries } in runs {
+        for WantedRun { window, epoch, entries } in runs {
             for (entry, want) in entries.iter_mut().filter(|(_, w)| matches!(w, Want::Bytes)) {
                 let first_id = entry.first_id;
-                let key = BlockKey { metric: *metric, window: *window, run: *run, first_id };
+                let key = BlockKey { metric: *metric, window: *window, epoch: *epoch, first_id };
                 let slots = place.columns.block(&key);
                 let Some(kept) = slots.and_then(|slots| kept_columns(&slots, labels)) else {
                     bytes += entry.bytes as usize;
@@ -195,10 +196,10 @@ async fn all_kept(
 ) -> Result<Option<KeptParts>, SourceError> {
     let mut blocks = Vec::new();
     for (metric, runs) in runs {
-        for WantedRun { window, run, entries } in runs {
+        for WantedRun { window, epoch, entries } in runs {
             for (entry, _) in entries.iter().filter(|(_, want)| matches!(want, Want::Bytes)) {
                 let first_id = entry.first_id;
-                let key = BlockKey { metric: *metric, window: *window, run: *run, first_id };
+                let key = BlockKey { metric: *metric, window: *window, epoch: *epoch, first_id };
                 let Some(slots) = place.columns.block(&key) else { return Ok(None) };
                 blocks.push(slots);
             }
@@ -290,7 +291,7 @@ impl ReadBlock<'_> {
         for (at, (id, frames)) in series.into_iter().enumerate() {
             if let Ok(index) = self.labels.binary_search_by_key(&id, |(id, _)| *id) {
                 let frames = self.bytes.slice(frames);
-                let (series, run) = (&self.labels[index], self.block_key.run);
+                let (series, epoch) = (&self.labels[index], self.block_key.epoch);
                 let found = &mut parts[index];
                 if place.masks.is_empty() {
                     self.push_frames(&series.1, &frames, slots.as_ref(), at, found)?;
@@ -298,7 +299,7 @@ impl ReadBlock<'_> {
                 }
                 let mut of_block = Parts::new();
                 self.push_frames(&series.1, &frames, slots.as_ref(), at, &mut of_block)?;
-                place.push(of_block, series.0, &series.1, run, charge, found)?;
+                place.push(of_block, series.0, &series.1, epoch, charge, found)?;
             }
         }
         Ok(())
@@ -387,7 +388,7 @@ async fn read_blocks(
             let is_wanted = matches!(want, Want::Bytes);
             span += usize::from(is_wanted || !wanted.is_empty());
             if is_wanted {
-                wanted.push(keys::block(metric, run.window, run.run, entry.first_id));
+                wanted.push(keys::block(metric, run.window, run.epoch, entry.first_id));
             }
         }
     }

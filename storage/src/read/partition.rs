@@ -243,7 +243,7 @@ async fn wanted_runs(
         let want = |e: &BlockEntry| if is_wanted(e) { Want::Bytes } else { Want::Nothing };
         let wanted_run = |run: &MetricRun| WantedRun {
             window: run.window,
-            run: run.run,
+            epoch: run.epoch,
             entries: run.blocks.iter().map(|entry| (*entry, want(entry))).collect(),
         };
         let in_windows = runs.iter().filter(|run| windows.contains(&run.window));

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! per day with covered samples; seals may run between two days:
-//!   reserve   a log epoch without records, whose number the new runs get
+//!   reserve   a log epoch without records, which the new runs get
 //!   per metric and window with covered blocks:
 //!     blocks    all runs are merged into one, without deleted samples; not visible, as in a seal
 //!   publish   one write, or a few large ones: adds the new run directories, removes the old ones,
@@ -11,14 +11,14 @@
 //! later     the old blocks are deleted, once all selections that may read them have ended
 //! ```
 //!
-//! Cleaning a day applies all deletes before the reservation of its number, even if they are newer
-//! than the first day's: a run with a later number than a delete must have no samples that the
-//! delete covers. Runs of later seals have a later number, and the head has dropped the covered
+//! Cleaning a day applies all deletes before the reservation of its epoch, even if they are newer
+//! than the first day's: a run of a later epoch than a delete must have no samples that the
+//! delete covers. Runs of later seals have a later epoch, and the head has dropped the covered
 //! samples before. So once all days are done, all deletes before the first day are done.
 //!
 //! A crash before *publish* leaves new blocks, and a crash after it old blocks. No selection reads
 //! them, and the next start deletes them by the intents. The tombstones remain until *done*, so
-//! that the cleanup starts again; none of them covers the number of a rewritten run.
+//! that the cleanup starts again; none of them covers the epoch of a rewritten run.
 //!
 //! [`rewrite`](super::rewrite) cleans a day, [`leaving`](super::leaving) does the step *later*.
 
@@ -31,6 +31,7 @@ use super::rewrite::clean_partition;
 use crate::core::Core;
 use crate::core::seal_state::SealState;
 use crate::delete::{Snapshot, TOMBSTONES_MAX, Tombstone};
+use crate::epoch::Epoch;
 use crate::error::StoreError;
 use crate::keys;
 use crate::lsm::WriteSet;
@@ -129,7 +130,7 @@ async fn note_cleaned(core: &Core, tombstones: &Snapshot) -> Result<(), StoreErr
 async fn forget_spent(core: &Core, state: &SealState) -> Result<(), StoreError> {
     let all = core.tombstones.all();
     let is_spent = |t: &&Arc<Tombstone>| t.is_cleaned && t.epoch < state.first_epoch;
-    let spent: Vec<u32> = all.values().filter(is_spent).map(|t| t.epoch).collect();
+    let spent: Vec<Epoch> = all.values().filter(is_spent).map(|t| t.epoch).collect();
     if spent.is_empty() {
         return Ok(());
     }

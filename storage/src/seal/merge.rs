@@ -9,6 +9,7 @@ use super::publish::frames_of;
 use crate::block::{self, BlockBuilder, BlockEntry};
 use crate::core::Core;
 use crate::delete::{Masks, kept_parts};
+use crate::epoch::Epoch;
 use crate::error::StoreError;
 use crate::index::runs::MetricRun;
 use crate::keys;
@@ -29,7 +30,7 @@ pub(super) struct Merging<'a> {
 
 /// Unread rest of a run.
 struct Unread {
-    run: u32,
+    epoch: Epoch,
     blocks: VecDeque<Vec<u8>>,
     /// Remaining series of the open block and their frames; `key` is the key of the block.
     series: VecDeque<(u32, Bytes)>,
@@ -46,9 +47,9 @@ impl<'a> Merging<'a> {
         masks: &'a Masks,
     ) -> Merging<'a> {
         let unread = |run: &MetricRun| {
-            let key = |e: &BlockEntry| keys::block(metric, window, run.run, e.first_id);
+            let key = |e: &BlockEntry| keys::block(metric, window, run.epoch, e.first_id);
             let blocks = run.blocks.iter().map(key).collect();
-            Unread { run: run.run, blocks, series: VecDeque::new(), key: Bytes::new() }
+            Unread { epoch: run.epoch, blocks, series: VecDeque::new(), key: Bytes::new() }
         };
         let runs = runs.iter().map(unread).collect();
         Merging { core, masks, runs, batch: SampleBatch::new(), scratch: Scratch::new() }
@@ -73,7 +74,7 @@ impl<'a> Merging<'a> {
             }
             let Some((_, frames)) = run.series.pop_front() else { continue };
             let of_run = run.parts(&frames)?;
-            let kept = kept_parts(of_run, &self.masks.times(id, run.run), &labels);
+            let kept = kept_parts(of_run, &self.masks.times(id, run.epoch), &labels);
             parts.extend(kept.map_err(unreadable)?);
         }
         let parts = SeriesParts::new(parts, i64::MIN, i64::MAX, &labels).map_err(unreadable)?;

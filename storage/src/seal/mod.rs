@@ -36,6 +36,7 @@ use model::{Labels, SourceError};
 
 use crate::core::Core;
 use crate::core::seal_state::SealState;
+use crate::epoch::Epoch;
 use crate::error::StoreError;
 use crate::keys;
 use crate::lsm::WriteSet;
@@ -103,7 +104,7 @@ pub(crate) async fn seal(core: &Arc<Core>, which: Which) -> Result<bool, StoreEr
     let now_ms = core.options.clock.now_ms();
     let closed_window = window_of(now_ms.saturating_sub(GRACE_MS)) - 1;
     let (epoch, windows) = {
-        // The runs of this seal get later numbers than the present tombstones.
+        // The runs of this seal get later epochs than the present tombstones.
         let mut log = core.log_without_deleted().await;
         let mut open = BTreeMap::new();
         for (window, samples) in log.epochs.values().flat_map(|info| &info.windows) {
@@ -115,9 +116,9 @@ pub(crate) async fn seal(core: &Arc<Core>, which: Which) -> Result<bool, StoreEr
             return Ok(false);
         }
         if log.epochs.contains_key(&log.epoch) && !windows.is_empty() {
-            log.epoch += 1;
+            log.epoch = log.epoch.next();
         }
-        (log.epoch.saturating_sub(1), windows)
+        (log.epoch.previous(), windows)
     };
     let mut first_error = None;
     let is_any = !windows.is_empty();
@@ -148,7 +149,7 @@ pub(crate) async fn seal(core: &Arc<Core>, which: Which) -> Result<bool, StoreEr
 }
 
 /// Encodes all raw samples of ended epochs, and packs the windows that are due, on all cores.
-async fn condense(core: &Arc<Core>, due: &BTreeSet<i64>, epoch: u32) -> Result<(), StoreError> {
+async fn condense(core: &Arc<Core>, due: &BTreeSet<i64>, epoch: Epoch) -> Result<(), StoreError> {
     let (shared, due) = (Arc::clone(core), due.clone());
     let share = move |slots| {
         shared.head.condense(slots, &due, epoch);
@@ -198,7 +199,7 @@ async fn blocking<T: Send + 'static>(
 }
 
 /// Returns the series with samples of a window up to an epoch, by metric and id.
-fn gather(core: &Core, window: i64, epoch: u32, partition: i64) -> Vec<Item> {
+fn gather(core: &Core, window: i64, epoch: Epoch, partition: i64) -> Vec<Item> {
     let mut items = Vec::new();
     core.head.for_each(|slot, series| {
         if series.holds_window(window, epoch) {

@@ -11,6 +11,7 @@ use crate::chunk::{self, HistogramBefore, encode_histograms};
 use crate::core::Core;
 use crate::core::seal_state::Leaving;
 use crate::core::seal_state::SealState;
+use crate::epoch::Epoch;
 use crate::error::StoreError;
 use crate::keys;
 use crate::lsm::WriteSet;
@@ -40,7 +41,7 @@ pub(super) async fn seal_window(
     core: &Arc<Core>,
     state: &mut SealState,
     window: i64,
-    epoch: u32,
+    epoch: Epoch,
 ) -> Result<(), StoreError> {
     let mut intents = Vec::new();
     let sealed = write_window(core, state, (window, epoch), &mut intents).await;
@@ -55,7 +56,7 @@ pub(super) async fn seal_window(
 async fn write_window(
     core: &Arc<Core>,
     state: &mut SealState,
-    (window, epoch): (i64, u32),
+    (window, epoch): (i64, Epoch),
     intents: &mut Vec<Vec<u8>>,
 ) -> Result<(), StoreError> {
     let partition = partition_of_window(window);
@@ -97,7 +98,14 @@ async fn write_window(
     publish(core, state, set, window, epoch).await?;
     forget(core, window, epoch, &items);
     core.counters.note_seal(block_count, block_bytes);
-    tracing::debug!(window, epoch, series = items.len(), block_count, block_bytes, "sealed");
+    tracing::debug!(
+        window,
+        epoch = epoch.number(),
+        series = items.len(),
+        block_count,
+        block_bytes,
+        "sealed"
+    );
     crate::expiry::drop_dead_log(core, state).await
 }
 
@@ -107,18 +115,18 @@ async fn publish(
     state: &mut SealState,
     mut set: WriteSet,
     window: i64,
-    epoch: u32,
+    epoch: Epoch,
 ) -> Result<(), StoreError> {
     let (first_epoch, has_left) = {
         let log = core.log.lock().await;
-        let is_needed = |(number, info): (&u32, &crate::log::commit::EpochInfo)| {
+        let is_needed = |(number, info): (&Epoch, &crate::log::commit::EpochInfo)| {
             (*number > epoch || info.windows.keys().any(|w| *w != window)).then_some(*number)
         };
-        let first_epoch = log.epochs.iter().find_map(is_needed).unwrap_or(epoch + 1);
+        let first_epoch = log.epochs.iter().find_map(is_needed).unwrap_or(epoch.next());
         (first_epoch, state.has_left(&log, first_epoch))
     };
     let key = keys::watermark(window);
-    let bytes = value::encode_u32(&key, epoch);
+    let bytes = value::encode_u32(&key, epoch.number());
     set.put(key, bytes);
     let outdated: Vec<i64> = state
         .watermarks
@@ -129,7 +137,7 @@ async fn publish(
     for other in &outdated {
         set.delete(&keys::watermark(*other));
     }
-    set.put(keys::EPOCH.to_vec(), meta::encode_epochs(epoch + 1, first_epoch));
+    set.put(keys::EPOCH.to_vec(), meta::encode_epochs(epoch.next(), first_epoch));
     if has_left {
         set.delete(keys::KEPT_FROM);
     }
@@ -154,7 +162,7 @@ async fn publish(
     Ok(())
 }
 
-fn forget(core: &Core, window: i64, epoch: u32, items: &[Item]) {
+fn forget(core: &Core, window: i64, epoch: Epoch, items: &[Item]) {
     for item in items {
         if let Some(series) = core.head.shard(item.slot).series(item.slot) {
             core.head.note_shrunk(series.drop_window(window, epoch));
@@ -169,7 +177,7 @@ fn build_blocks(
     items: &[Item],
     mut next: usize,
     window: i64,
-    epoch: u32,
+    epoch: Epoch,
 ) -> Result<Blocks, StoreError> {
     let mut built = Blocks { blocks: Vec::new(), entries: Vec::new(), next };
     let Sizes { block_series_max, write_bytes, .. } = core.options.sizes;
@@ -205,7 +213,7 @@ fn build_blocks(
 fn frames_of_item(
     core: &Core,
     item: &Item,
-    (window, epoch): (i64, u32),
+    (window, epoch): (i64, Epoch),
     (frames, batch, scratch): (&mut Vec<u8>, &mut SampleBatch, &mut Scratch),
 ) -> Result<Option<TimeRange>, SourceError> {
     let parts = match core.head.shard(item.slot).series(item.slot) {

@@ -13,6 +13,7 @@ use crate::core::Core;
 use crate::core::seal_state::Leaving;
 use crate::core::seal_state::SealState;
 use crate::delete::{Masks, Snapshot};
+use crate::epoch::Epoch;
 use crate::error::StoreError;
 use crate::head::series::NONE;
 use crate::index::partition::PartitionIndex;
@@ -38,9 +39,9 @@ pub(super) async fn clean_partition(
     if masks_of(core, &index, tombstones).await?.is_empty() {
         return Ok(false);
     }
-    let (run, tombstones) = reserve(core).await?;
+    let (epoch, tombstones) = reserve(core).await?;
     let masks = masks_of(core, &index, &tombstones).await?;
-    let mut cleaning = Cleaning { core, partition, run, intents: 0, pending: Pending::default() };
+    let mut cleaning = Cleaning { core, partition, epoch, intents: 0, pending: Pending::default() };
     let result = cleaning.clean(state, &index, &tombstones, &masks).await;
     let left = std::mem::take(&mut cleaning.pending.written);
     if !left.is_empty() {
@@ -49,16 +50,16 @@ pub(super) async fn clean_partition(
     result
 }
 
-/// Reserves the number of rewritten runs. Returns it with the tombstones to apply: all with a
-/// smaller number, since they no longer mask these runs.
-async fn reserve(core: &Core) -> Result<(u32, Snapshot), StoreError> {
+/// Reserves the epoch of rewritten runs. Returns it with the tombstones to apply: all of earlier
+/// epochs, since they no longer mask these runs.
+async fn reserve(core: &Core) -> Result<(Epoch, Snapshot), StoreError> {
     let mut log = core.log.lock().await;
     log.check()?;
-    // A seal uses the number before the current epoch of the log, so it never uses this one.
-    let run = log.epoch + 1;
-    log.epoch = run + 2;
-    // Under the lock: includes every delete that has ended an epoch before this number.
-    Ok((run, core.tombstones.all()))
+    // A seal uses the epoch before the current one of the log, so it never uses this one.
+    let epoch = log.epoch.next();
+    log.epoch = epoch.next().next();
+    // Under the lock: includes every delete that has ended an epoch before this one.
+    Ok((epoch, core.tombstones.all()))
 }
 
 /// Returns the masks of the tombstones that cover a partition.
@@ -78,8 +79,8 @@ async fn masks_of(
 struct Cleaning<'a> {
     core: &'a Arc<Core>,
     partition: i64,
-    /// Number of the new runs.
-    run: u32,
+    /// Epoch of the new runs.
+    epoch: Epoch,
     /// Number of written intents.
     intents: u32,
     pending: Pending,
@@ -169,7 +170,7 @@ impl Cleaning<'_> {
             let mut builder = BlockBuilder::new(block_series_max);
             while !builder.is_full() && merging.push_next(&mut builder).await? {}
             let Some(first_id) = builder.first_id() else { break };
-            let key = keys::block(metric, window, self.run, first_id);
+            let key = keys::block(metric, window, self.epoch, first_id);
             let (block, entry) = builder.finish(&key);
             bytes += block.len();
             blocks.push((key, block));
@@ -177,7 +178,7 @@ impl Cleaning<'_> {
             if bytes >= write_bytes {
                 let mut set = WriteSet::default();
                 let keys: Vec<Vec<u8>> = blocks.iter().map(|(key, _)| key.clone()).collect();
-                let intent = put_intent(&mut set, self.run, &mut self.intents, &keys);
+                let intent = put_intent(&mut set, self.epoch, &mut self.intents, &keys);
                 blocks.drain(..).for_each(|(key, block)| set.put(key, block));
                 // Before the write: if it fails, the intent may or may not be stored.
                 self.pending.written.push(intent.clone());
@@ -190,16 +191,16 @@ impl Cleaning<'_> {
         (*is_some, *pending_bytes) = (true, *pending_bytes + bytes + KEY_BYTES * runs.len());
         blocks.into_iter().for_each(|(key, block)| set.put(key, block));
         if !entries.is_empty() {
-            let key = keys::directory(metric, window, self.run);
+            let key = keys::directory(metric, window, self.epoch);
             let bytes = block::encode_directory(&key, &entries);
             set.put(key, bytes);
         }
         written.iter().for_each(|intent| set.delete(intent));
         for run in runs {
-            set.delete(&keys::directory(metric, window, run.run));
-            let block = |e: &BlockEntry| keys::block(metric, window, run.run, e.first_id);
+            set.delete(&keys::directory(metric, window, run.epoch));
+            let block = |e: &BlockEntry| keys::block(metric, window, run.epoch, e.first_id);
             let blocks: Vec<Vec<u8>> = run.blocks.iter().map(block).collect();
-            old.push(put_intent(set, self.run, &mut self.intents, &blocks));
+            old.push(put_intent(set, self.epoch, &mut self.intents, &blocks));
         }
         Ok(())
     }
@@ -212,7 +213,7 @@ impl Cleaning<'_> {
         }
         let Pending { mut set, old: intents, written, .. } = std::mem::take(&mut self.pending);
         self.pending.written = written;
-        let epochs = meta::encode_epochs(self.run + 2, state.first_epoch);
+        let epochs = meta::encode_epochs(self.epoch.next().next(), state.first_epoch);
         set.put(keys::EPOCH.to_vec(), epochs);
         let committed = core.lsm.commit(set).await;
         // As in a seal: even after a failure, since the write may or may not be stored.
@@ -269,7 +270,7 @@ impl Cleaning<'_> {
                 if missing.range_cardinality(entry.first_id..=entry.last_id) == 0 {
                     continue;
                 }
-                let key = keys::block(metric, run.window, run.run, entry.first_id);
+                let key = keys::block(metric, run.window, run.epoch, entry.first_id);
                 let bytes = lsm.get(&key).await?;
                 let bytes = bytes.ok_or_else(|| value::corrupt(&key, "block is missing"))?;
                 for (id, _) in block::decode_block(&key, &bytes)? {
@@ -285,6 +286,6 @@ impl Cleaning<'_> {
 fn is_covered(run: &MetricRun, ids: &RoaringBitmap, tombstones: &Snapshot) -> bool {
     run.blocks.iter().any(|entry| {
         ids.range_cardinality(entry.first_id..=entry.last_id) > 0
-            && tombstones.values().any(|t| t.masks(entry.min_ms, entry.max_ms, run.run))
+            && tombstones.values().any(|t| t.masks(entry.min_ms, entry.max_ms, run.epoch))
     })
 }

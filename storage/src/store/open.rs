@@ -3,6 +3,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use crate::epoch::Epoch;
 use crate::error::StoreError;
 use crate::expiry;
 use crate::follow::{Follower, follow_forever};
@@ -84,7 +85,7 @@ impl Store {
         let owner = core.options.owner.as_bytes();
         set.put(keys::OWNER.to_vec(), value::encode(keys::OWNER, owner));
         // With the counts, the next start detects records missing at the end of an epoch.
-        let records: Vec<(u32, u64)> =
+        let records: Vec<(Epoch, u64)> =
             core.log.lock().await.epochs.iter().map(|(e, info)| (*e, info.record_count)).collect();
         set.put(keys::RECORDS.to_vec(), meta::encode_records(&records));
         if format < meta::FORMAT {

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use crate::epoch::Epoch;
 use crate::error::StoreError;
 use crate::keys;
 use crate::lsm::{Lsm, Snapshot, WriteSet};
@@ -21,7 +22,7 @@ impl Store {
         let copying = tokio::spawn(async move {
             let copy = core.lsm.snapshot(&name).await?;
             // No record in the copy has a later epoch.
-            let next_epoch = core.log.lock().await.epoch + 1;
+            let next_epoch = core.log.lock().await.epoch.next();
             let finished = finish_snapshot(&copy, &core.options, next_epoch, with_head).await;
             match finished {
                 Ok(()) => copy.finish().await,
@@ -39,7 +40,7 @@ impl Store {
 async fn finish_snapshot(
     copy: &Snapshot,
     options: &StoreOptions,
-    next_epoch: u32,
+    next_epoch: Epoch,
     with_head: bool,
 ) -> Result<(), StoreError> {
     // The cache on disk belongs to the store, which continues to use it.

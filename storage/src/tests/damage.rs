@@ -9,6 +9,7 @@ use super::harness::{
 };
 use crate::audit::{Damage, verify_at};
 use crate::chunk::CHUNK_PADDING_BYTES;
+use crate::epoch::Epoch;
 use crate::lsm::{Location, WriteSet};
 use crate::window::WINDOW_MS;
 use crate::{Store, StoreError, StoreOptions, keys};
@@ -212,7 +213,7 @@ fn damage_in_log_and_meta_values_keeps_the_store_closed() {
         let samples = [harness::at(7, histogram(&[1, 2, 3]))];
         store.append(histogram_batch(&labels(&[("a", "c")]), &samples)).await.unwrap();
         // The first epoch is sealed: its records are not read again.
-        let mut all = entries(&store, &keys::log_epoch(1)).await;
+        let mut all = entries(&store, &keys::log_epoch(Epoch::new(1))).await;
         all.extend(entries(&store, b"m").await);
         let kinds: BTreeSet<&[u8]> = all.iter().map(|(key, _)| &key[..2]).collect();
         assert!(kinds.len() >= 4, "{kinds:?}");

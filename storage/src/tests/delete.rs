@@ -235,7 +235,7 @@ fn selections_under_way_keep_the_blocks_they_have_found() {
         let facts = store.core().partition(0).unwrap();
         let metric = crate::keys::metric_hash("a");
         let old = facts.runs_of(&store.core().lsm, &[metric]).await.unwrap().remove(0);
-        let key = crate::keys::block(metric, 0, old[0].run, old[0].blocks[0].first_id);
+        let key = crate::keys::block(metric, 0, old[0].epoch, old[0].blocks[0].first_id);
         let selection = store.core().selections.begin();
         store.delete(of(1), 2000, 2000).await.unwrap();
         store.clean_tombstones().await.unwrap();

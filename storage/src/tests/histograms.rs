@@ -14,6 +14,7 @@ use super::harness::{
     read_full,
 };
 use crate::chunk::Encoding;
+use crate::epoch::Epoch;
 use crate::lsm::WriteSet;
 use crate::samples::part::{Part, Parts, TailRoom};
 use crate::window::WINDOW_MS;
@@ -415,7 +416,7 @@ fn a_log_of_the_version_before_is_replayed() {
         let body = [&head[..], &times, &1.5_f64.to_le_bytes(), &2.5_f64.to_le_bytes()].concat();
         let record = [&crc32c::crc32c(&body).to_le_bytes(), &body[..]].concat();
         let mut set = WriteSet::default();
-        set.put(keys::log(0, 0), record);
+        set.put(keys::log(Epoch::FIRST, 0), record);
         store.core().lsm.commit(set).await.unwrap();
         drop(store);
         let store = open(&objects).await.unwrap();

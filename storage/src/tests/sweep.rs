@@ -5,6 +5,7 @@ use std::sync::Arc;
 use model::{Batch, Budget, Labels, MatchOp, Matcher, MetadataQuery, Source, TimeRange};
 
 use super::harness::{self, batch, labels, open, read, read_all};
+use crate::epoch::Epoch;
 use crate::keys;
 use crate::window::{PARTITION_MS, WINDOW_MS};
 use crate::{Store, StoreError};
@@ -147,19 +148,19 @@ fn seals_come_between_the_days_of_a_cleaning() {
         let (mut cleaned, mut sealed) = (Vec::new(), Vec::new());
         for day in (0..12).chain(20..24) {
             for key in keys_of(&store, &keys::directories(day)).await {
-                let (metric, _, run) = keys::parse_directory(&key).unwrap();
+                let (metric, _, epoch) = keys::parse_directory(&key).unwrap();
                 if metric == keys::metric_hash("a") {
-                    cleaned.push(run);
+                    cleaned.push(epoch);
                 } else if day >= 20 {
-                    sealed.push(run);
+                    sealed.push(epoch);
                 }
             }
         }
         cleaned.sort_unstable();
         assert_eq!((cleaned.len(), sealed.len()), (12, 40));
         cleaned.dedup();
-        assert_eq!(cleaned.len(), 12, "each day has a number of its own");
-        let is_between = |run: &&u32| (cleaned[0]..cleaned[11]).contains(*run);
+        assert_eq!(cleaned.len(), 12, "each day has an epoch of its own");
+        let is_between = |epoch: &&Epoch| (cleaned[0]..cleaned[11]).contains(*epoch);
         assert!(sealed.iter().filter(is_between).count() > 4, "{cleaned:?} {sealed:?}");
         assert_eq!(read_all(&*store).await.unwrap().len(), 24);
     });

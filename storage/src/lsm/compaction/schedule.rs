@@ -26,6 +26,7 @@ use slatedb::compactor::{
 use slatedb::config::CompactorOptions;
 use slatedb::manifest::{Segment, SortedRun};
 
+use crate::epoch::Epoch;
 use crate::keys;
 use crate::lsm::clock::{self, MonotonicClock};
 
@@ -79,8 +80,8 @@ impl CompactionRequests {
     }
 
     /// Requests that log epochs before one are dropped.
-    pub(crate) fn drop_log_before(&self, epoch: u32) {
-        self.0.epoch.fetch_max(epoch, Ordering::Relaxed);
+    pub(crate) fn drop_log_before(&self, epoch: Epoch) {
+        self.0.epoch.fetch_max(epoch.number(), Ordering::Relaxed);
     }
 
     /// Requests a full compaction of a partition as of a manifest.
@@ -96,7 +97,7 @@ impl CompactionRequests {
     /// Returns whether a segment is to be dropped.
     pub(crate) fn is_dropped(&self, prefix: &[u8]) -> bool {
         let partition = self.0.partition.load(Ordering::Relaxed);
-        let epoch = self.0.epoch.load(Ordering::Relaxed);
+        let epoch = Epoch::new(self.0.epoch.load(Ordering::Relaxed));
         keys::parse_partition(prefix).is_some_and(|number| number < partition)
             || keys::parse_log_epoch(prefix).is_some_and(|number| number < epoch)
     }
@@ -321,7 +322,7 @@ mod tests {
             for file in 0..8 {
                 let mut set = WriteSet::default();
                 for epoch in 1..=EPOCHS {
-                    set.put(keys::log(epoch, file), vec![1]);
+                    set.put(keys::log(Epoch::new(epoch), file), vec![1]);
                 }
                 if file < 6 {
                     set.put([&day[..], b"b"].concat(), vec![1]);

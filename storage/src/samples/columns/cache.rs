@@ -12,6 +12,7 @@ use foldhash::fast::RandomState;
 use model::prefetch;
 
 use super::Column;
+use crate::epoch::Epoch;
 use crate::lock::lock;
 
 /// Bytes that a column counts in addition to its own, for the slot and the queue.
@@ -40,7 +41,7 @@ pub(crate) struct BlockKey {
     pub(crate) metric: u64,
     /// Windows since the epoch.
     pub(crate) window: i64,
-    pub(crate) run: u32,
+    pub(crate) epoch: Epoch,
     pub(crate) first_id: u32,
 }
 

@@ -4,6 +4,7 @@ use model::{Advance, SampleBatch, StepRanges};
 use proptest::prelude::*;
 
 use super::{BlockKey, Column, ColumnCache, ColumnPlace};
+use crate::epoch::Epoch;
 
 /// Values that use every kind of packing, or nearly fit one.
 fn value() -> impl Strategy<Value = f64> {
@@ -192,7 +193,7 @@ fn counters_and_short_decimals_take_few_bytes() {
 }
 
 fn key(first_id: u32) -> BlockKey {
-    BlockKey { metric: 1, window: 2, run: 3, first_id }
+    BlockKey { metric: 1, window: 2, epoch: Epoch::new(3), first_id }
 }
 
 fn column() -> Column {
