@@ -6,7 +6,6 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use engine::Engine;
 use storage::{DiskCacheOptions, Retention, Store, StoreError, StoreOptions, without_credentials};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -75,8 +74,7 @@ pub async fn run(args: Args) -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    let engine = Engine::new(args.engine_options());
-    let shared = Shared::new(args, config, web, Box::new(engine));
+    let shared = Shared::new(args, config, web);
     serve_until_stopped(shared, listener, address, signals).await
 }
 

@@ -13,7 +13,7 @@ use crate::config::{Config, ConfigError};
 use crate::flags::Args;
 use crate::ingest::{IngestMetrics, RemoteWrite};
 use crate::metrics::Metrics;
-use crate::query::{Evaluate, Queries};
+use crate::query::Queries;
 use crate::web_config::ActiveWebConfig;
 
 /// Stage of the server from start to stop.
@@ -52,16 +52,11 @@ pub(crate) struct Shared {
 
 impl Shared {
     /// Returns the state of a server whose store is not open.
-    pub(crate) fn new(
-        args: Args,
-        config: Config,
-        web: ActiveWebConfig,
-        engine: Box<dyn Evaluate>,
-    ) -> Arc<Shared> {
-        let queries = Queries::new(&args, engine);
+    pub(crate) fn new(args: Args, config: Config, web: ActiveWebConfig) -> Arc<Shared> {
+        let queries = Queries::new(&args);
         let metrics = Metrics::new(queries.gate().slots_max());
         if let Some(results) = queries.result_cache() {
-            metrics.watch_results(results);
+            metrics.watch_results(Arc::clone(results));
         }
         let ingest_metrics = IngestMetrics::new(metrics.registry());
         Arc::new(Shared {

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use engine::result_cache::ResultCache;
 use engine::{Engine, QueryError, QueryOptions, QueryOutput, QueryRequest};
-use model::{BoxFuture, Budget, BudgetError, BudgetLimits, BudgetResource, MemoryPool};
+use model::{Budget, BudgetError, BudgetLimits, BudgetResource, MemoryPool};
 use model::{Source, SourceError};
 use tokio::sync::Semaphore;
 
@@ -43,42 +43,6 @@ const TRIAL: TrialLimits = TrialLimits {
 
 /// Maximum number of characters that are logged of a slow query.
 const LOGGED_CHARS_MAX: usize = 4096;
-
-/// Evaluation of queries, by the engine or by a scripted one in tests.
-pub(crate) trait Evaluate: Send + Sync {
-    /// Returns the error of a query that fails for any data, without evaluating it.
-    fn check<'a>(&'a self, request: &'a QueryRequest) -> BoxFuture<'a, Result<(), QueryError>>;
-
-    /// Evaluates a query. Dropping the future stops it.
-    fn answer<'a>(
-        &'a self,
-        source: Arc<dyn Source>,
-        request: &'a QueryRequest,
-    ) -> BoxFuture<'a, Result<QueryOutput, QueryError>>;
-
-    /// Result cache, if there is one.
-    fn result_cache(&self) -> Option<Arc<ResultCache>> {
-        None
-    }
-}
-
-impl Evaluate for Engine {
-    fn result_cache(&self) -> Option<Arc<ResultCache>> {
-        Engine::result_cache(self).cloned()
-    }
-
-    fn check<'a>(&'a self, request: &'a QueryRequest) -> BoxFuture<'a, Result<(), QueryError>> {
-        Box::pin(self.check(request))
-    }
-
-    fn answer<'a>(
-        &'a self,
-        source: Arc<dyn Source>,
-        request: &'a QueryRequest,
-    ) -> BoxFuture<'a, Result<QueryOutput, QueryError>> {
-        Box::pin(self.answer(source, request))
-    }
-}
 
 /// Answer to a query.
 pub(crate) struct Answer {
@@ -166,7 +130,7 @@ impl Gates {
 
 /// Engine with its gates and limits.
 pub(crate) struct Queries {
-    engine: Box<dyn Evaluate>,
+    engine: Engine,
     gates: Arc<Gates>,
     limits: BudgetLimits,
     pool: Arc<MemoryPool>,
@@ -178,8 +142,8 @@ pub(crate) struct Queries {
 }
 
 impl Queries {
-    /// Returns queries under the limits of the flags.
-    pub(crate) fn new(args: &Args, engine: Box<dyn Evaluate>) -> Queries {
+    /// Returns an engine with the options and limits of the flags.
+    pub(crate) fn new(args: &Args) -> Queries {
         let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
         let pool = Arc::new(MemoryPool::new(args.query_memory_total_bytes_max));
         let queue_max = args.query_queue_max as usize;
@@ -197,7 +161,7 @@ impl Queries {
             outbox: Arc::new(Outbox::new(sending, Arc::clone(&pool))),
         };
         Queries {
-            engine,
+            engine: Engine::new(args.engine_options()),
             gates: Arc::new(gates),
             limits: BudgetLimits {
                 samples_max: args.query_samples_max,
@@ -437,7 +401,7 @@ impl Queries {
     }
 
     /// Result cache, if there is one.
-    pub(crate) fn result_cache(&self) -> Option<Arc<ResultCache>> {
+    pub(crate) fn result_cache(&self) -> Option<&Arc<ResultCache>> {
         self.engine.result_cache()
     }
 

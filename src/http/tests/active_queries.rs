@@ -7,7 +7,7 @@ use axum::body::Body;
 use axum::http::Request;
 use serde_json::{Value, json};
 
-use super::{Scripted, ask, error, ready, send, shared_with, source};
+use super::{ask, error, ready, send, shared_with, source};
 use crate::http::router::router;
 use crate::logging::tests::Lines;
 use crate::query::active::Client;
@@ -17,7 +17,7 @@ const PATH: &str = "/api/v1/status/active_queries";
 #[tokio::test]
 async fn queries_are_listed_until_they_are_answered_or_canceled() {
     let limits = ["--query.max-concurrency=1", "--web.enable-admin-api"];
-    let shared = shared_with(&limits, Scripted::default());
+    let shared = shared_with(&limits);
     shared.set_ready(source());
     let router = router(Arc::clone(&shared));
     let list = async || {
@@ -116,7 +116,7 @@ async fn each_request_is_logged_once_and_no_secret_with_it() {
         let mut given_up = Box::pin(ask(&router, "GET", "/api/v1/query?query=forever"));
         assert!(futures::poll!(&mut given_up).is_pending());
         drop(given_up);
-        let path = "/api/v1/query_range?query=x&start=0&end=11000&step=1";
+        let path = "/api/v1/query_range?query=time()&start=0&end=11000&step=1";
         let request = Request::get(path).body(Body::empty()).unwrap();
         drop(tower::ServiceExt::oneshot(router.clone(), request).await.unwrap());
 

@@ -8,7 +8,7 @@ use axum::http::{Method, Request, StatusCode, header};
 use model::{Batch, BatchExemplar, BatchMetadata, Labels, MetricKind};
 use storage::{Store, StoreOptions};
 
-use super::{Scripted, check, error, router, send, shared_with};
+use super::{check, error, router, send, shared_with};
 
 fn ok(data: &str) -> String {
     format!(r#"{{"status":"success","data":{data}}}"#)
@@ -39,7 +39,7 @@ async fn filled() -> Router {
         batch.metadata.push(BatchMetadata { metric, kind, help, unit });
     }
     store.append(batch).await.unwrap();
-    let shared = shared_with(&[], Scripted::default());
+    let shared = shared_with(&[]);
     shared.set_ready(Arc::new(store));
     router(shared)
 }
@@ -134,7 +134,7 @@ async fn many_exemplars_arrive_whole() {
     });
     batch.exemplars.extend(exemplars);
     store.append(batch).await.unwrap();
-    let shared = shared_with(&[], Scripted::default());
+    let shared = shared_with(&[]);
     shared.set_ready(Arc::new(store));
     let request = Request::get("/api/v1/query_exemplars?query=m").body(Body::empty()).unwrap();
     let answer = send(&router(shared), request).await;

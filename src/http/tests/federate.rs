@@ -6,7 +6,7 @@ use axum::http::Request;
 use model::memory::MemorySource;
 use model::{Histogram, Labels};
 
-use super::{Answer, Body, Router, Scripted, ask, ready, send, shared_with};
+use super::{Answer, Body, Router, ask, ready, send, shared_with};
 use crate::http::router::router;
 use crate::time::Time;
 
@@ -26,7 +26,7 @@ fn with_recent(args: &[&str]) -> (Router, i64) {
     source.append(&labels("up", "stale"), now_ms - 100_000, model::stale_nan());
     let native = Histogram { count: 3.0, zero_count: 3.0, sum: 1.0, ..Histogram::default() };
     source.append_histogram(&labels("native", "a"), now_ms - 50_000, Arc::new(native), 0);
-    let shared = shared_with(args, Scripted::default());
+    let shared = shared_with(args);
     shared.set_ready(Arc::new(source));
     (router(shared), now_ms)
 }

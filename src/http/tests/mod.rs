@@ -1,19 +1,13 @@
-//! Router in process, with a scripted engine.
+//! Router in process, over a scripted source.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 
 use axum::Router;
 use axum::body::Body;
 use axum::http::{HeaderMap, Request, StatusCode};
 use clap::Parser as _;
-use engine::result::{QueryStats, Row};
-use engine::steps::Steps;
-use engine::{
-    Annotations, Engine, QueryError, QueryOptions, QueryOutput, QueryRequest, Value, When,
-};
-use model::memory::MemorySource;
-use model::{BoxFuture, Budget, BudgetError, BudgetResource, Labels, Source, SourceError};
+use model::Source;
 use tower::ServiceExt as _;
 
 mod active_queries;
@@ -24,6 +18,7 @@ mod pprof;
 mod prefix;
 mod read;
 mod reuse;
+mod scripted_source;
 mod search;
 mod sending;
 mod store;
@@ -35,157 +30,24 @@ mod with_engine;
 use super::router::router;
 use crate::config::Config;
 use crate::flags::Args;
-use crate::query::Evaluate;
 use crate::state::Shared;
 use crate::web_config::ActiveWebConfig;
-
-/// Reads of the object store that the query `cold` takes.
-const COLD_READS: u64 = 1000;
-
-/// Engine that answers by the text of the query.
-#[derive(Default)]
-struct Scripted {
-    dropped: Arc<AtomicBool>,
-}
-
-/// Records that a future is dropped.
-struct DropNote(Arc<AtomicBool>);
-
-impl Drop for DropNote {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Release);
-    }
-}
-
-impl Evaluate for Scripted {
-    fn check<'a>(&'a self, request: &'a QueryRequest) -> BoxFuture<'a, Result<(), QueryError>> {
-        let is_empty = request.text.is_empty();
-        Box::pin(async move { if is_empty { Err(no_expression()) } else { Ok(()) } })
-    }
-
-    fn answer<'a>(
-        &'a self,
-        _: Arc<dyn Source>,
-        request: &'a QueryRequest,
-    ) -> BoxFuture<'a, Result<QueryOutput, QueryError>> {
-        Box::pin(async move {
-            let budget = Budget::new(request.options.limits.clone());
-            if matches!(&*request.text, "forever" | "long") {
-                budget.charge_series(10_000)?;
-            }
-            if &*request.text == "forever" {
-                let _note = DropNote(Arc::clone(&self.dropped));
-                futures::future::pending::<()>().await;
-            }
-            answer(&request.text, request.when, &request.options)
-        })
-    }
-}
-
-fn no_expression() -> QueryError {
-    QueryError::Parse("1:1: parse error: no expression".to_owned())
-}
-
-fn answer(query: &str, when: When, options: &QueryOptions) -> Result<QueryOutput, QueryError> {
-    let source = |error| Err(QueryError::Source(error));
-    match query {
-        "" => return Err(no_expression()),
-        "execution" => return Err(QueryError::Execution("many-to-many".to_owned())),
-        "canceled" => return source(SourceError::Budget(BudgetError::Canceled)),
-        "timeout" => {
-            return source(SourceError::Budget(BudgetError::TimedOut(
-                options.limits.timeout.unwrap_or_default(),
-            )));
-        }
-        "samples" => {
-            return source(SourceError::Budget(BudgetError::Exceeded {
-                resource: BudgetResource::Samples,
-                limit: options.limits.samples_max,
-                reached: 11,
-            }));
-        }
-        "cold" if options.limits.object_store_reads_max < COLD_READS => {
-            return source(SourceError::Budget(BudgetError::Exceeded {
-                resource: BudgetResource::ObjectStoreReads,
-                limit: options.limits.object_store_reads_max,
-                reached: COLD_READS,
-            }));
-        }
-        "unavailable" => return source(SourceError::Unavailable("no answer".to_owned())),
-        "corrupt" => {
-            return source(SourceError::Corrupt {
-                series: "{a=\"b\"}".to_owned(),
-                location: "block 7".to_owned(),
-                detail: "checksum".to_owned(),
-            });
-        }
-        _ => {}
-    }
-    let mut annotations = Annotations::default();
-    if query == "annotated" {
-        for at in 0..12 {
-            annotations.warn(format!("warning {at:02}"), engine::parse::ast::Span::default());
-        }
-        annotations.info("an info", engine::parse::ast::Span::default());
-    }
-    let value = match (query, when) {
-        ("lookback", When::Instant(time_ms)) => {
-            Value::Scalar { time_ms, value: options.lookback_ms as f64 }
-        }
-        ("step", When::Instant(time_ms)) => {
-            Value::Scalar { time_ms, value: options.subquery_step_ms as f64 }
-        }
-        ("vector", When::Instant(time_ms)) => {
-            let series = |job: &str| Labels::from_pairs([("__name__", "up"), ("job", job)]);
-            Value::Vector {
-                time_ms,
-                samples: vec![(series("a"), 1.0.into()), (series("b"), 0.5.into())],
-            }
-        }
-        ("text", When::Instant(time_ms)) => Value::String { time_ms, value: "<text>".to_owned() },
-        (_, When::Instant(time_ms)) => Value::Scalar { time_ms, value: 1.0 },
-        (_, When::Range { start_ms, end_ms, step_ms }) => {
-            let steps = Steps::range(start_ms, end_ms, step_ms).unwrap();
-            let words = steps.count.div_ceil(64);
-            let values = (0..steps.count).map(|i| i as f64).collect();
-            let labels = Labels::empty();
-            let rows =
-                vec![Row { labels, values, presence: vec![u64::MAX; words], histograms: vec![] }];
-            Value::Grid { steps, rows }
-        }
-    };
-    let stats = QueryStats::default();
-    Ok(QueryOutput { value, annotations, stats, explained: None, step_stats: None })
-}
+use scripted_source::ScriptedSource;
 
 fn source() -> Arc<dyn Source> {
-    let mut source = MemorySource::new();
-    for (name, job) in [("up", "a"), ("up", "b"), ("down", "a<b")] {
-        source.append(&Labels::from_pairs([("__name__", name), ("job", job)]), 1000, 1.0);
-    }
-    source.append(&Labels::from_pairs([("__name__", "late"), ("a.b", "x")]), 50_000, 1.0);
-    Arc::new(source)
+    Arc::new(ScriptedSource::default())
 }
 
-fn shared_with(args: &[&str], engine: Scripted) -> Arc<Shared> {
-    Shared::new(parse_args(args), Config::default(), ActiveWebConfig::default(), Box::new(engine))
+fn shared_with(args: &[&str]) -> Arc<Shared> {
+    Shared::new(parse_args(args), Config::default(), ActiveWebConfig::default())
 }
 
 fn parse_args(args: &[&str]) -> Args {
     Args::try_parse_from(std::iter::once(&"tessella").chain(args)).unwrap()
 }
 
-/// Router over the real engine.
-fn with_engine(args: &[&str]) -> Router {
-    let args = parse_args(args);
-    let engine = Engine::new(args.engine_options());
-    let shared = Shared::new(args, Config::default(), ActiveWebConfig::default(), Box::new(engine));
-    shared.set_ready(source());
-    router(shared)
-}
-
 fn ready(args: &[&str]) -> Router {
-    let shared = shared_with(args, Scripted::default());
+    let shared = shared_with(args);
     shared.set_ready(source());
     router(shared)
 }
@@ -240,14 +102,14 @@ fn error(error_type: &str, message: &str) -> String {
 async fn instant_queries_have_the_shape_of_prometheus() {
     let vector = concat!(
         r#"{"status":"success","data":{"resultType":"vector","result":["#,
-        r#"{"metric":{"__name__":"up","job":"a"},"value":[5,"1"]},"#,
-        r#"{"metric":{"__name__":"up","job":"b"},"value":[5,"0.5"]}]}}"#
+        r#"{"metric":{"__name__":"ratio","job":"a"},"value":[5,"1"]},"#,
+        r#"{"metric":{"__name__":"ratio","job":"b"},"value":[5,"0.5"]}]}}"#
     );
     let text =
         r#"{"status":"success","data":{"resultType":"string","result":[5,"\u003ctext\u003e"]}}"#;
     let limited = concat!(
         r#"{"status":"success","data":{"resultType":"vector","result":["#,
-        r#"{"metric":{"__name__":"up","job":"a"},"value":[5,"1"]}]},"#,
+        r#"{"metric":{"__name__":"ratio","job":"a"},"value":[5,"1"]}]},"#,
         r#""warnings":["results truncated due to limit"]}"#
     );
     let cases: &[(&str, u16, &str)] = &[
@@ -258,14 +120,26 @@ async fn instant_queries_have_the_shape_of_prometheus() {
             200,
             &scalar("-6795364579.679", "1"),
         ),
-        ("/api/v1/query?query=vector&time=5", 200, vector),
-        ("/api/v1/query?query=vector&time=5&limit=2", 200, vector),
-        ("/api/v1/query?query=vector&time=5&limit=1", 200, limited),
-        ("/api/v1/query?query=text&time=5", 200, text),
-        ("/api/v1/query?query=lookback&time=5", 200, &scalar("5", "300000")),
-        ("/api/v1/query?query=lookback&time=5&lookback_delta=90", 200, &scalar("5", "90000")),
-        ("/api/v1/query?query=lookback&time=5&lookback_delta=0", 200, &scalar("5", "300000")),
-        ("/api/v1/query?query=step&time=5", 200, &scalar("5", "60000")),
+        ("/api/v1/query?query=ratio&time=5", 200, vector),
+        ("/api/v1/query?query=ratio&time=5&limit=2", 200, vector),
+        ("/api/v1/query?query=ratio&time=5&limit=1", 200, limited),
+        ("/api/v1/query?query=%22%3Ctext%3E%22&time=5", 200, text),
+        ("/api/v1/query?query=scalar(length_ms)&time=5", 200, &scalar("5", "300000")),
+        (
+            "/api/v1/query?query=scalar(length_ms)&time=5&lookback_delta=90",
+            200,
+            &scalar("5", "90000"),
+        ),
+        (
+            "/api/v1/query?query=scalar(length_ms)&time=5&lookback_delta=0",
+            200,
+            &scalar("5", "300000"),
+        ),
+        (
+            "/api/v1/query?query=scalar(count_over_time(vector(1)[2h:]))&time=5",
+            200,
+            &scalar("5", "120"),
+        ),
     ];
     check(&ready(&[]), cases).await;
 }
@@ -276,7 +150,11 @@ async fn errors_have_prometheus_texts_and_codes() {
     let invalid =
         |name: &str, message: &str| bad(&format!(r#"invalid parameter \"{name}\": {message}"#));
     let cases: &[(&str, u16, &str)] = &[
-        ("/api/v1/query", 400, &invalid("query", "1:1: parse error: no expression")),
+        (
+            "/api/v1/query",
+            400,
+            &invalid("query", "unknown position: parse error: no expression found in input"),
+        ),
         (
             "/api/v1/query?query=%22%ff%22",
             400,
@@ -348,7 +226,11 @@ async fn errors_have_prometheus_texts_and_codes() {
                 "exceeded maximum resolution of 11,000 points per timeseries. Try decreasing the query resolution (?step=XX)",
             ),
         ),
-        ("/api/v1/query?query=execution", 422, &error("execution", "many-to-many")),
+        (
+            "/api/v1/query?query=label_join(up,%22%22,%22%22)&time=1",
+            422,
+            &error("execution", "invalid destination label name in label_join(): "),
+        ),
         (
             "/api/v1/query?query=samples",
             422,
@@ -388,10 +270,10 @@ async fn range_queries_take_steps_with_and_without_units() {
     let router = ready(&[]);
     let expected = concat!(
         r#"{"status":"success","data":{"resultType":"matrix","result":["#,
-        r#"{"metric":{},"values":[[0,"0"],[30,"1"],[60,"2"]]}]}}"#
+        r#"{"metric":{},"values":[[0,"0"],[30,"30"],[60,"60"]]}]}}"#
     );
     for step in ["30", "30s", "0.5m", "3e1", "30000ms"] {
-        let path = format!("/api/v1/query_range?query=x&start=0&end=60&step={step}");
+        let path = format!("/api/v1/query_range?query=time()&start=0&end=60&step={step}");
         let answer = ask(&router, "GET", &path).await;
         if step == "0.5m" {
             assert_eq!(answer.status, 400);
@@ -399,7 +281,8 @@ async fn range_queries_take_steps_with_and_without_units() {
             assert_eq!(answer.text, expected, "{step}");
         }
     }
-    let all = ask(&router, "GET", "/api/v1/query_range?query=x&start=0&end=11000&step=1").await;
+    let all =
+        ask(&router, "GET", "/api/v1/query_range?query=time()&start=0&end=11000&step=1").await;
     let read: serde_json::Value = serde_json::from_str(&all.text).unwrap();
     assert_eq!(read["data"]["result"][0]["values"].as_array().unwrap().len(), 11_001);
 }
@@ -410,7 +293,7 @@ async fn a_form_wins_over_the_address() {
     let cases = [
         ("/api/v1/query", "query=1&time=5", scalar("5", "1")),
         ("/api/v1/query?query=1&time=7", "time=5", scalar("5", "1")),
-        ("/api/v1/query?query=lookback", "time=5&lookback_delta=1", scalar("5", "1000")),
+        ("/api/v1/query?query=scalar(length_ms)", "time=5&lookback_delta=1", scalar("5", "1000")),
     ];
     for (path, form, expected) in cases {
         assert_eq!(post_form(&router, path, form).await.text, expected);
@@ -451,7 +334,10 @@ async fn a_form_that_does_not_arrive_is_given_up() {
 
 #[tokio::test]
 async fn annotations_are_limited_and_the_rest_counted() {
-    let answer = ask(&ready(&[]), "GET", "/api/v1/query?query=annotated&time=0&stats=x").await;
+    let quantiles: Vec<String> = (10..22).map(|q| format!("quantile({q},up)")).collect();
+    let query = format!("count(rate(ratio[1m]))or+{}", quantiles.join("+or+"));
+    let path = format!("/api/v1/query?query={query}&time=1&stats=x");
+    let answer = ask(&ready(&[]), "GET", &path).await;
     let read: serde_json::Value = serde_json::from_str(&answer.text).unwrap();
     let warnings = read["warnings"].as_array().unwrap();
     assert_eq!(warnings.len(), 12);
@@ -460,9 +346,14 @@ async fn annotations_are_limited_and_the_rest_counted() {
         "value \"x\" for parameter \"stats\" is deprecated and will be rejected in the next \
          major release, use \"true\" or \"all\""
     );
-    assert_eq!(warnings[1], "PromQL warning: warning 00 (1:1)");
+    assert_eq!(
+        warnings[1],
+        "PromQL warning: quantile value should be between 0 and 1, got 10 (1:35)"
+    );
+    let info = "PromQL info: metric might not be a counter, name does not end in \
+                _total/_sum/_count/_bucket: \"ratio\" (1:12)";
     assert_eq!(warnings[11], "2 more warning annotations omitted");
-    assert_eq!(read["infos"], serde_json::json!(["PromQL info: an info (1:1)"]));
+    assert_eq!(read["infos"], serde_json::json!([info]));
     assert!(read["data"]["stats"]["samples"]["peakSamples"].is_u64());
 }
 
@@ -567,7 +458,7 @@ async fn unknown_paths_and_methods_are_plain() {
 
 #[tokio::test]
 async fn nothing_but_health_is_served_before_the_log_is_replayed() {
-    let shared = shared_with(&[], Scripted::default());
+    let shared = shared_with(&[]);
     let router = router(Arc::clone(&shared));
     for path in ["/-/ready", "/api/v1/query?query=1", "/api/v1/labels"] {
         let answer = ask(&router, "GET", path).await;
@@ -614,7 +505,7 @@ async fn lifecycle_and_admin_endpoints_follow_their_flags() {
 
 #[tokio::test]
 async fn writes_before_the_store_takes_them_are_refused_in_plain_text() {
-    let shared = shared_with(&["--web.enable-otlp-receiver"], Scripted::default());
+    let shared = shared_with(&["--web.enable-otlp-receiver"]);
     shared.set_reading(source());
     let router = router(shared);
     for path in ["/api/v1/write", "/api/v1/otlp/v1/metrics"] {
@@ -654,7 +545,7 @@ async fn answers_are_compressed_where_that_is_asked_for() {
         ("zstd", Some("zstd"), &[0x28, 0xb5, 0x2f, 0xfd][..]),
         ("identity", None, b"{\"status\""),
     ] {
-        let path = "/api/v1/query_range?query=x&start=0&end=11000&step=1";
+        let path = "/api/v1/query_range?query=time()&start=0&end=11000&step=1";
         let request = Request::get(path).header("accept-encoding", accepted);
         let response = router.clone().oneshot(request.body(Body::empty()).unwrap()).await.unwrap();
         let header = response.headers().get("content-encoding").cloned();
@@ -666,10 +557,10 @@ async fn answers_are_compressed_where_that_is_asked_for() {
 
 #[tokio::test]
 async fn a_query_stops_when_its_client_leaves() {
-    let engine = Scripted::default();
-    let dropped = Arc::clone(&engine.dropped);
-    let shared = shared_with(&["--query.max-concurrency=1", "--query.max-queue=1"], engine);
-    shared.set_ready(source());
+    let source = ScriptedSource::default();
+    let is_dropped = Arc::clone(&source.is_dropped);
+    let shared = shared_with(&["--query.max-concurrency=1", "--query.max-queue=1"]);
+    shared.set_ready(Arc::new(source));
     let router = router(Arc::clone(&shared));
     let query = || Box::pin(ask(&router, "GET", "/api/v1/query?query=forever"));
     let mut running = query();
@@ -681,16 +572,16 @@ async fn a_query_stops_when_its_client_leaves() {
     assert_eq!(refused.headers["retry-after"], "1");
     let message = "2 queries are waiting to run, the limit is 1 (--query.max-queue)";
     assert_eq!(refused.text, error("unavailable", message));
-    assert!(!dropped.load(Ordering::Acquire));
+    assert!(!is_dropped.load(Ordering::Acquire));
     drop(running);
-    assert!(dropped.load(Ordering::Acquire));
+    assert!(is_dropped.load(Ordering::Acquire));
     assert!(futures::poll!(&mut waiting).is_pending());
     assert_eq!((shared.queries.gate().running(), shared.queries.gate().waiting()), (1, 0));
 }
 
 #[tokio::test]
 async fn a_query_that_does_not_parse_waits_for_no_permit() {
-    let shared = shared_with(&["--query.max-concurrency=1"], Scripted::default());
+    let shared = shared_with(&["--query.max-concurrency=1"]);
     shared.set_ready(source());
     let router = router(Arc::clone(&shared));
     let mut running = Box::pin(ask(&router, "GET", "/api/v1/query?query=forever"));
@@ -707,7 +598,7 @@ async fn a_query_that_does_not_parse_waits_for_no_permit() {
 #[tokio::test]
 async fn a_short_query_waits_for_no_long_one() {
     let limits = ["--query.max-concurrency=1", "--query.max-queue=1"];
-    let shared = shared_with(&limits, Scripted::default());
+    let shared = shared_with(&limits);
     shared.set_ready(source());
     let router = router(Arc::clone(&shared));
     let mut running = Box::pin(ask(&router, "GET", "/api/v1/query?query=forever"));
@@ -715,17 +606,20 @@ async fn a_short_query_waits_for_no_long_one() {
     let mut waiting = Box::pin(ask(&router, "GET", "/api/v1/query?query=long"));
     assert!(futures::poll!(&mut waiting).is_pending());
     for _ in 0..20 {
-        assert_eq!(ask(&router, "GET", "/api/v1/query?query=vector").await.status, 200);
+        assert_eq!(ask(&router, "GET", "/api/v1/query?query=ratio").await.status, 200);
     }
     assert_eq!((shared.queries.gate().running(), shared.queries.gate().waiting()), (1, 1));
     assert!(futures::poll!(&mut waiting).is_pending());
-    assert_eq!(ask(&router, "GET", "/api/v1/query?query=execution").await.status, 422);
+    assert_eq!(
+        ask(&router, "GET", "/api/v1/query?query=label_join(up,%22%22,%22%22)&time=1").await.status,
+        422
+    );
 }
 
 #[tokio::test]
 async fn a_query_that_reads_much_of_the_object_store_waits_for_a_slot() {
     let limits = ["--query.max-concurrency=1", "--query.max-queue=1"];
-    let shared = shared_with(&limits, Scripted::default());
+    let shared = shared_with(&limits);
     shared.set_ready(source());
     let router = router(shared);
     let mut running = Box::pin(ask(&router, "GET", "/api/v1/query?query=forever"));
@@ -738,12 +632,7 @@ async fn a_query_that_reads_much_of_the_object_store_waits_for_a_slot() {
 
 #[tokio::test]
 async fn answers_count_towards_the_memory_of_all_queries_until_they_are_sent() {
-    let shared = Shared::new(
-        parse_args(&["--query.max-memory-total=1MiB"]),
-        Config::default(),
-        ActiveWebConfig::default(),
-        Box::new(Engine::new(parse_args(&[]).engine_options())),
-    );
+    let shared = shared_with(&["--query.max-memory-total=1MiB"]);
     shared.set_ready(source());
     let router = router(Arc::clone(&shared));
     let request = |query: &str| {
@@ -779,7 +668,7 @@ async fn answers_count_towards_the_memory_of_all_queries_until_they_are_sent() {
 #[tokio::test]
 async fn lookups_take_a_permit_as_queries_do() {
     let limits = ["--query.max-concurrency=1", "--query.max-queue=1"];
-    let shared = shared_with(&limits, Scripted::default());
+    let shared = shared_with(&limits);
     shared.set_ready(source());
     let router = router(Arc::clone(&shared));
     let gate = shared.queries.gate();

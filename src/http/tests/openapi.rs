@@ -8,12 +8,12 @@ use serde_json::Value;
 use storage::{Store, StoreOptions};
 
 use super::super::pages::ui::PAGES;
-use super::{Scripted, ask, router, shared_with};
+use super::{ask, router, shared_with};
 
 async fn ready() -> Router {
     let options = StoreOptions { background: false, ..StoreOptions::default() };
     let store = Store::open("memory:///", options).await.unwrap();
-    let shared = shared_with(&[], Scripted::default());
+    let shared = shared_with(&[]);
     shared.set_store(&Arc::new(store));
     router(shared)
 }

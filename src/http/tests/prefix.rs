@@ -1,6 +1,6 @@
 //! Endpoints under `--web.route-prefix`, and redirects.
 
-use super::{Scripted, ask, check, ready, router, shared_with};
+use super::{ask, check, ready, router, shared_with};
 
 const NOT_FOUND: &str = "404 page not found\n";
 
@@ -62,7 +62,7 @@ async fn browsers_are_led_to_the_page() {
 
 #[tokio::test]
 async fn the_prefix_holds_before_the_store_is_open() {
-    let starting = router(shared_with(&["--web.route-prefix=/a"], Scripted::default()));
+    let starting = router(shared_with(&["--web.route-prefix=/a"]));
     let cases = [
         ("/a/-/ready", 503, "Service Unavailable"),
         ("/a/-/healthy", 200, "Tessella is Healthy.\n"),

@@ -8,7 +8,7 @@ use axum::http::{HeaderMap, Request};
 use model::{BoxFuture, Budget, Labels, MetadataQuery, Selection, SeriesSet, Source, SourceError};
 use tower::ServiceExt as _;
 
-use super::{Scripted, ask, ready, shared_with, source};
+use super::{ask, ready, shared_with, source};
 use crate::http::router::router;
 use crate::query::LookupRequest;
 
@@ -228,7 +228,7 @@ impl Source for Dying {
 
 #[tokio::test]
 async fn a_defect_behind_frames_is_not_taken_for_their_end() {
-    let shared = shared_with(&[], Scripted::default());
+    let shared = shared_with(&[]);
     shared.set_ready(Arc::new(Dying));
     let router = router(Arc::clone(&shared));
     let (status, _, body) = post(&router, body(&[named("up")], &[1])).await;
@@ -241,7 +241,7 @@ async fn reads_take_a_permit_of_queries_and_of_reads() {
         (&["--query.max-concurrency=1"][..], true),
         (&["--storage.remote.read-concurrent-limit=1"], false),
     ] {
-        let shared = shared_with(args, Scripted::default());
+        let shared = shared_with(args);
         shared.set_ready(source());
         let router = router(Arc::clone(&shared));
         let gate = shared.queries.gate();

@@ -3,14 +3,10 @@
 use std::sync::Arc;
 
 use axum::Router;
-use engine::Engine;
 use model::{Batch, Labels, Source};
 use storage::{Store, StoreOptions};
 
-use super::{ask, error, parse_args, post_form, router};
-use crate::config::Config;
-use crate::state::Shared;
-use crate::web_config::ActiveWebConfig;
+use super::{ask, error, post_form, router, shared_with};
 
 const QUERIES: [&str; 6] = [
     "sum+by+(g)+(m_total)",
@@ -28,10 +24,7 @@ struct Rig {
 
 impl Rig {
     async fn new(args: &[&str]) -> Rig {
-        let args = parse_args(args);
-        let engine = Engine::new(args.engine_options());
-        let shared =
-            Shared::new(args, Config::default(), ActiveWebConfig::default(), Box::new(engine));
+        let shared = shared_with(args);
         let options = StoreOptions { background: false, ..StoreOptions::default() };
         let store = Arc::new(Store::open("memory:///", options).await.unwrap());
         shared.set_ready(Arc::clone(&store) as Arc<dyn Source>);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use model::Labels;
 use model::memory::MemorySource;
 
-use super::{Router, Scripted, ask, error, post_form, ready, shared_with};
+use super::{Router, ask, error, post_form, ready, shared_with};
 use crate::http::router::router;
 use crate::time::Time;
 
@@ -19,7 +19,7 @@ fn with_recent(args: &[&str]) -> Router {
     }
     let labels = Labels::from_pairs([("__name__", "old_up"), ("zone", "x")]);
     source.append(&labels, now_ms - 7_200_000, 1.0);
-    let shared = shared_with(args, Scripted::default());
+    let shared = shared_with(args);
     shared.set_ready(Arc::new(source));
     router(shared)
 }

@@ -5,14 +5,14 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::body::{Body, HttpBody as _};
-use axum::http::Request;
+use axum::http::{Request, StatusCode};
 use axum::response::Response;
 use model::Labels;
 use model::memory::MemorySource;
 use serde_json::{Value, json};
 use tower::ServiceExt as _;
 
-use super::{Scripted, ask, shared_with, source};
+use super::{ask, shared_with, source};
 use crate::http::router::router;
 use crate::query::active::Client;
 use crate::state::Shared;
@@ -20,10 +20,10 @@ use testkit::remote_read;
 
 const ACTIVE: &str = "/api/v1/status/active_queries";
 /// Query whose response exceeds the buffer of a connection.
-const LONG: &str = "/api/v1/query_range?query=x&start=0&end=10999&step=1";
+const LONG: &str = "/api/v1/query_range?query=time()&start=0&end=10999&step=1";
 
 fn server(args: &[&str]) -> (Arc<Shared>, Router) {
-    let shared = shared_with(args, Scripted::default());
+    let shared = shared_with(args);
     shared.set_ready(source());
     let router = router(Arc::clone(&shared));
     (shared, router)
@@ -36,7 +36,7 @@ fn server_of_many(series_count: usize) -> (Arc<Shared>, Router) {
         let labels = [("__name__", "many"), ("series", &format!("number {at:06}"))];
         many.append(&Labels::from_pairs(labels), 1000, 1.0);
     }
-    let shared = shared_with(&["--query.max-concurrency=1"], Scripted::default());
+    let shared = shared_with(&["--query.max-concurrency=1"]);
     shared.set_ready(Arc::new(many));
     let router = router(Arc::clone(&shared));
     (shared, router)
@@ -73,7 +73,7 @@ async fn an_unread_response_holds_memory_and_no_permit() {
     let listed = active(&router).await;
     assert_eq!(listed.len(), 40);
     let [first, ..] = &listed[..] else { unreachable!() };
-    assert_eq!((&first["state"], &first["query"]), (&json!("sending"), &json!("x")));
+    assert_eq!((&first["state"], &first["query"]), (&json!("sending"), &json!("time()")));
     assert_eq!((&first["client"], &first["end"]), (&json!("10.1.2.3:456"), &json!(10_999)));
     assert!(first["cost"]["memoryBytes"].as_u64().unwrap() >= 80_000, "{first}");
     let last = unread.pop().unwrap();
@@ -162,11 +162,20 @@ async fn responses_to_all_clients_leave_a_quarter_of_the_memory_to_queries() {
 
 #[tokio::test]
 async fn a_single_response_may_hold_more_than_the_share_of_all() {
-    let (shared, router) = server(&["--query.max-memory-total=64KiB", "--web.write-timeout=1h"]);
-    let first = begin(&router, LONG, "10.0.0.1:1").await;
-    assert!(shared.queries.memory().bytes() > 64 << 10);
-    let second = begin(&router, LONG, "10.0.0.2:1").await;
-    assert_eq!(active(&router).await.len(), 1);
+    let (shared, router) = server(&["--query.max-memory-total=1MiB", "--web.write-timeout=1h"]);
+    let mut series = MemorySource::new();
+    for at in 0..10 {
+        let labels = [("__name__", "ten"), ("number", &at.to_string())];
+        series.append(&Labels::from_pairs(labels), 1000, 1.0);
+    }
+    let labels = [("__name__", "wide"), ("text", &"x".repeat(70_000))];
+    series.append(&Labels::from_pairs(labels), 1000, 1.0);
+    shared.set_ready(Arc::new(series));
+    let ten = "/api/v1/query_range?query=last_over_time(ten[5h])&start=1&end=10999&step=1";
+    let first = begin(&router, ten, "10.0.0.1:1").await;
+    assert!(shared.queries.memory().bytes() > 3 << 18);
+    let second = begin(&router, "/api/v1/query?query=wide&time=1", "10.0.0.2:1").await;
+    assert_eq!((second.status(), active(&router).await.len()), (StatusCode::OK, 1));
     assert!(!is_whole(first).await && is_whole(second).await);
 }
 

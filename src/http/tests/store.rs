@@ -8,7 +8,7 @@ use axum::http::Request;
 use model::{Batch, Labels, Source as _};
 use storage::{ManualClock, Store, StoreOptions};
 
-use super::{Scripted, ask, check, error, router, send, shared_with};
+use super::{ask, check, error, router, send, shared_with};
 
 async fn holding(series: &[(&str, &str, i64)]) -> Router {
     let options = StoreOptions { background: false, ..StoreOptions::default() };
@@ -19,7 +19,7 @@ async fn holding(series: &[(&str, &str, i64)]) -> Router {
         batch.push(&labels, &[(*time_ms, 1.0), (*time_ms + 5, 2.0)]);
     }
     store.append(batch).await.unwrap();
-    let shared = shared_with(&[], Scripted::default());
+    let shared = shared_with(&[]);
     shared.set_store(&Arc::new(store));
     router(shared)
 }
@@ -30,7 +30,7 @@ async fn a_writer_that_takes_no_writes_is_not_ready_and_answers_queries() {
         let options =
             StoreOptions { background: false, head_bytes_max: 80_000, ..StoreOptions::default() };
         let store = Arc::new(Store::open("memory:///", options).await.unwrap());
-        let shared = shared_with(&[&format!("--mode={mode}")], Scripted::default());
+        let shared = shared_with(&[&format!("--mode={mode}")]);
         shared.set_store(&store);
         let router = router(shared);
         assert_eq!(ask(&router, "GET", "/-/ready").await.status, 200);
@@ -133,7 +133,7 @@ async fn the_store_tells_its_retention_and_growth() {
         (&["--storage.url=memory:///"], "unlimited", false),
     ] {
         let store = Arc::new(Store::open("memory:///", options.clone()).await.unwrap());
-        let shared = shared_with(args, Scripted::default());
+        let shared = shared_with(args);
         shared.set_store(&store);
         let router = router(shared);
         let retention = async || {
@@ -173,7 +173,7 @@ async fn the_store_tells_its_retention_and_growth() {
 async fn days_stand_for_blocks() {
     let options = StoreOptions { background: false, ..StoreOptions::default() };
     let store = Arc::new(Store::open("memory:///", options).await.unwrap());
-    let shared = shared_with(&[], Scripted::default());
+    let shared = shared_with(&[]);
     shared.set_store(&store);
     let router = router(shared);
     let path = "/api/v1/status/tsdb/blocks";
@@ -209,7 +209,7 @@ async fn otlp_is_taken_where_it_is_wanted() {
     let store = Arc::new(Store::open("memory:///", options).await.unwrap());
     let file = std::env::temp_dir().join(format!("tessella-otlp-{}.yml", std::process::id()));
     let config = format!("--config.file={}", file.display());
-    let shared = shared_with(&["--web.enable-otlp-receiver", &config], Scripted::default());
+    let shared = shared_with(&["--web.enable-otlp-receiver", &config]);
     let router = router(Arc::clone(&shared));
     let write = |name: &str| {
         let body = format!(

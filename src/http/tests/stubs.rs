@@ -1,6 +1,6 @@
 //! Stub endpoints and features.
 
-use super::{Scripted, ask, check, error, ready, shared_with};
+use super::{ask, check, error, ready, shared_with};
 use crate::http::router::router;
 
 fn success(data: &str) -> String {
@@ -96,7 +96,7 @@ async fn there_is_none_of_what_is_asked_for_and_parameters_are_checked() {
 
 #[tokio::test]
 async fn notifications_and_replay_are_told_before_the_store_is_open() {
-    let shared = shared_with(&[], Scripted::default());
+    let shared = shared_with(&[]);
     let router = router(shared);
     for (path, status) in [
         ("/api/v1/notifications", 200),

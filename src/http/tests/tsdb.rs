@@ -11,7 +11,7 @@ fn success(data: &str) -> String {
 }
 
 async fn with_store(args: &[&str]) -> (axum::Router, Arc<Store>) {
-    let shared = shared_with(args, Scripted::default());
+    let shared = shared_with(args);
     let options = StoreOptions { background: false, ..StoreOptions::default() };
     let store = Arc::new(Store::open("memory:///", options).await.unwrap());
     let mut batch = Batch::default();

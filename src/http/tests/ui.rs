@@ -4,12 +4,11 @@ use axum::body::Body;
 use axum::http::Request;
 
 use super::{ask, check, ready, router, send, shared_with};
-use crate::http::tests::Scripted;
 
 #[tokio::test]
 async fn the_page_may_load_files_of_this_server_only() {
     // The page is served before the store is open.
-    let starting = router(shared_with(&[], Scripted::default()));
+    let starting = router(shared_with(&[]));
     for path in ["/", "/query?g0.expr=up", "/graph?g0.expr=up&g0.tab=1"] {
         let answer = ask(&starting, "GET", path).await;
         assert_eq!(answer.status, 200, "{path}");

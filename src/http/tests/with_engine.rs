@@ -1,6 +1,6 @@
 //! Requests to the real engine.
 
-use super::{ask, check, error, scalar, with_engine};
+use super::{ask, check, error, ready, scalar};
 
 /// Response of the API with one series.
 fn vector(labels: &str, value: &str) -> String {
@@ -23,7 +23,7 @@ async fn names_go_at_the_end_or_at_once_as_the_flag_says() {
         (&["--query.delayed-name-removal=false"], &early),
     ];
     for (args, expected) in cases {
-        let router = with_engine(args);
+        let router = ready(args);
         let summed = vector("{}", "-1");
         check(&router, &[(query, 200, expected), (twice, 200, &summed)]).await;
     }
@@ -49,7 +49,7 @@ async fn experiments_are_refused_everywhere_as_the_flag_says() {
         ),
     ];
     let paths = ["query?", "query_range?start=0&end=1&step=1&", "format_query?", "parse_query?"];
-    let (all, stable) = (with_engine(&[]), with_engine(&["--query.experimental=false"]));
+    let (all, stable) = (ready(&[]), ready(&["--query.experimental=false"]));
     for (query, message) in cases {
         for path in paths {
             let path = format!("/api/v1/{path}query={query}");
@@ -85,7 +85,7 @@ async fn starts_of_counters_are_used_as_the_flag_says() {
         (&["--query.use-start-timestamps=false"], 0),
         (&["--query.use-start-timestamps=true"], 2),
     ] {
-        let answer = ask(&with_engine(args), "GET", query).await;
+        let answer = ask(&ready(args), "GET", query).await;
         assert_eq!(count(&answer.text), expected, "{args:?}");
     }
 }
@@ -100,7 +100,7 @@ async fn the_flags_of_the_language_are_listed() {
     for (args, delayed, experimental, starts) in
         [(&[][..], "true", "true", "false"), (&changed, "false", "false", "true")]
     {
-        let text = ask(&with_engine(args), "GET", "/api/v1/status/flags").await.text;
+        let text = ask(&ready(args), "GET", "/api/v1/status/flags").await.text;
         let read: serde_json::Value = serde_json::from_str(&text).unwrap();
         assert_eq!(read["data"]["query.delayed-name-removal"], delayed);
         assert_eq!(read["data"]["query.experimental"], experimental);
@@ -110,7 +110,7 @@ async fn the_flags_of_the_language_are_listed() {
 
 #[tokio::test]
 async fn plans_are_explained_with_what_selectors_load() {
-    let router = with_engine(&[]);
+    let router = ready(&[]);
     let plan = |answer: &str| {
         let read: serde_json::Value = serde_json::from_str(answer).unwrap();
         (read["data"]["resultType"].clone(), read["data"]["explain"].clone())
@@ -188,7 +188,7 @@ async fn plans_are_explained_with_what_selectors_load() {
 /// The figures are those of Prometheus 3.14 on the same samples.
 #[tokio::test]
 async fn samples_are_counted_as_prometheus_does() {
-    let router = with_engine(&[]);
+    let router = ready(&[]);
     let cases: &[(&str, [u64; 4], [u64; 4])] = &[
         ("1", [0, 0, 0, 0], [0, 0, 0, 0]),
         ("up", [0, 2, 2, 2], [0, 2, 2, 2]),
