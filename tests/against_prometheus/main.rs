@@ -4,7 +4,7 @@
 //!
 //! `COMPARE_SECONDS` sets how long Prometheus scrapes first (20 by default).
 
-#![allow(clippy::unwrap_used, reason = "a test ends where its ground gives way")]
+#![allow(clippy::unwrap_used, reason = "tests may panic")]
 
 mod answers;
 mod api;

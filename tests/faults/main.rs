@@ -1,10 +1,14 @@
-//! Faults below the binary: a disk that is full or slow to sync, damaged objects.
+//! Faults around the binary: kills, full disks, slow syncs, damaged objects, hostile clients, overload.
 
-#![allow(clippy::unwrap_used, reason = "a test ends where its ground gives way")]
+#![allow(clippy::unwrap_used, reason = "tests may panic")]
 
+mod crash;
 mod damaged;
 mod full_disk;
+#[cfg(target_os = "linux")]
+mod hostile;
 mod load;
+mod overload;
 mod small_disk;
 mod syncs;
 

@@ -4,7 +4,7 @@
 //!
 //! For stores over a network also: errors at the start, and an object store that fails for a while.
 
-#![allow(clippy::unwrap_used, reason = "a test ends where its ground gives way")]
+#![allow(clippy::unwrap_used, reason = "tests may panic")]
 
 mod caches;
 mod costs;

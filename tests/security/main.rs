@@ -2,7 +2,7 @@
 //! rights. If `PROMETHEUS_BINARY` is set, a Prometheus with the same file gets the same requests,
 //! and another one sends by TLS with a password.
 
-#![allow(clippy::unwrap_used, reason = "a test ends where its ground gives way")]
+#![allow(clippy::unwrap_used, reason = "tests may panic")]
 
 mod certificates;
 mod client;

@@ -4,7 +4,7 @@
 //! Node runs both. `CHROMIUM_BINARY` names the browser, `PLAYWRIGHT_CORE` the folder of the package
 //! that steers it; `.ci/run` installs them. Screenshots and figures are left in `target/ui`.
 
-#![allow(clippy::unwrap_used, reason = "a test ends where its ground gives way")]
+#![allow(clippy::unwrap_used, reason = "tests may panic")]
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};

@@ -2,7 +2,7 @@
 //!
 //! There is only one test, because the allocator counts for the whole process.
 
-#![allow(clippy::unwrap_used, reason = "a test ends where its ground gives way")]
+#![allow(clippy::unwrap_used, reason = "tests may panic")]
 
 use std::fmt::Write as _;
 use std::sync::Arc;

@@ -1,6 +1,6 @@
 //! Changes to the files of an LSM from outside, for tests.
 
-#![allow(clippy::unwrap_used, reason = "a test ends where its ground gives way")]
+#![allow(clippy::unwrap_used, reason = "tests may panic")]
 
 use std::sync::Arc;
 use std::time::Duration;

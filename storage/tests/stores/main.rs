@@ -8,7 +8,7 @@
 //! `MAKE_STORES=folder cargo test --workspace --test stores` makes both with this version, as
 //! `folder/format` and `folder/everything`.
 
-#![allow(clippy::unwrap_used, reason = "a test ends where its ground gives way")]
+#![allow(clippy::unwrap_used, reason = "tests may panic")]
 
 mod everything;
 mod plain;

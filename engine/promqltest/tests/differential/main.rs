@@ -3,7 +3,7 @@
 //! `PROMETHEUS_BINARY` names the binary. `DIFFERENTIAL_SEED` and `DIFFERENTIAL_QUERIES` select
 //! other or more queries; each runs as an instant query and as a range query.
 
-#![allow(clippy::unwrap_used, reason = "a test ends where its ground gives way")]
+#![allow(clippy::unwrap_used, reason = "tests may panic")]
 
 mod answer;
 mod message;

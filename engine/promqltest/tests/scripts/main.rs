@@ -1,7 +1,7 @@
 //! Runs our own scripts and those of Prometheus, in memory and on the real store: every eval as
 //! written and in the variations of Prometheus' own runner.
 
-#![allow(clippy::unwrap_used, reason = "a test ends where its ground gives way")]
+#![allow(clippy::unwrap_used, reason = "tests may panic")]
 
 mod independence;
 mod result_cache;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::{Book, Fate, Sender, data, now_ms};
+use super::{Book, Fate, Sender, data, now_ms};
 use testkit::remote_write::{Connection, RequestEncoder, encode_labels};
 
 pub const SENDER_COUNT: usize = 4;

@@ -4,8 +4,6 @@
 //! The clients are named by environment variables, which `.ci/run` sets; a test whose client is
 //! absent prints that it is skipped.
 
-#![allow(clippy::unwrap_used, reason = "a test ends where its ground gives way")]
-
 mod agents;
 mod libraries;
 
@@ -84,7 +82,7 @@ impl Receiver {
 
 /// The folder of this file.
 fn folder() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/clients")
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/server/clients")
 }
 
 /// All orders of some labels.

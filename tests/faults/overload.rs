@@ -8,8 +8,6 @@
 //! their defaults), `OVERLOAD_OTHERS` (MiB the process may use in addition), `TESSELLA_BINARY`.
 //! `benches/README.md` has a run of a release binary.
 
-#![allow(clippy::unwrap_used, reason = "a test ends where its ground gives way")]
-
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use prost::Message;
 use serde_json::Value;
 
-use crate::{Book, Fate, Sender, data, now_ms};
+use super::{Book, Fate, Sender, data, now_ms};
 use testkit::prompb::v2::{self, SymbolTable};
 use testkit::prompb::{BucketSpan, Count, Label, ZeroCount};
 use testkit::remote_write::Connection;

@@ -5,8 +5,6 @@
 //! there. Code under `#[cfg(test)]` does not count. The text is read as tokens, not expanded: paths
 //! that macros build are not seen.
 
-#![allow(clippy::unwrap_used, reason = "a test ends where its ground gives way")]
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use std::path::{Path, PathBuf};

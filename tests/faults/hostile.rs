@@ -4,9 +4,6 @@
 //!
 //! Unit tests cover the decoders; these tests cover all between the socket and the decoders.
 
-#![cfg(target_os = "linux")]
-#![allow(clippy::unwrap_used, reason = "a test ends where its ground gives way")]
-
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,7 +1,5 @@
 //! The real binary: its exit codes, its log, its signals.
 
-#![allow(clippy::unwrap_used, reason = "a test ends where its ground gives way")]
-
 use std::io::{BufRead, BufReader, Read, Write as _};
 use std::net::TcpStream;
 use std::path::Path;

@@ -5,8 +5,6 @@
 //! `CRASH_SEED` sets the seed, which is the clock's in a long run, `CRASH_KILLS` how often a
 //! process is killed on a local disk, and `CRASH_KILLS_S3` in each bucket.
 
-#![allow(clippy::unwrap_used, reason = "a test ends where its ground gives way")]
-
 mod everything;
 mod floats;
 mod leftovers;

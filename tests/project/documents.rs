@@ -1,8 +1,6 @@
 //! Truth of the documents, as far as a program can check it: links, flags, endpoints, metrics, messages
 //! and paths that they name, and the size of the two that everybody reads first.
 
-#![allow(clippy::unwrap_used, reason = "a test ends where its ground gives way")]
-
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 

@@ -1,8 +1,6 @@
 //! Prometheus' script about start timestamps, its data sent by remote write 2.0 to the real
 //! binary, its queries answered from the store that this leaves.
 
-#![allow(clippy::unwrap_used, reason = "a test ends where its ground gives way")]
-
 use std::path::PathBuf;
 use std::process::Command;
 use std::sync::Arc;

@@ -1,8 +1,6 @@
 //! The set-up in containers: its files are checked against the binary, against each other, and
 //! against the rules of compose files. No container is started.
 
-#![allow(clippy::unwrap_used, reason = "a test ends where its ground gives way")]
-
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -1,7 +1,5 @@
 //! Remote write 1.0 and 2.0 with all their fields, to the binary, read back from its store.
 
-#![allow(clippy::unwrap_used, reason = "a test ends where its ground gives way")]
-
 use model::{
     Advance, Budget, Histogram, MatchOp, Matcher, ResetHint, SampleBatch, Selection, Source,
     TimeRange,

@@ -9,7 +9,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant, SystemTime};
 
-use crate::{Sender, Site, metric};
+use super::{Sender, Site, metric};
 use testkit::Server;
 
 /// Maximum size relative to the other store, in percent.

@@ -4,7 +4,7 @@ use std::io::{Read as _, Write as _};
 use std::net::TcpListener;
 use std::process::Command;
 
-use crate::Ran;
+use super::Ran;
 use testkit::{Server, command, free_port, temporary_directory};
 
 fn check(address: &str, status: i32, told: &str) {

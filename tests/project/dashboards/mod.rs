@@ -1,8 +1,6 @@
 //! The dashboards and the provisioning of Grafana: every query of every panel runs in the binary,
 //! which has the metrics in them.
 
-#![allow(clippy::unwrap_used, reason = "a test ends where its ground gives way")]
-
 mod dashboard;
 mod exposition;
 

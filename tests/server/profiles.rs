@@ -1,8 +1,6 @@
 //! Profiles of the real binary under load, read by prost, by `promtool debug` (named by
 //! `PROMTOOL_BINARY`) and by `go tool pprof`.
 
-#![allow(clippy::unwrap_used, reason = "a test ends where its ground gives way")]
-
 use std::collections::BTreeMap;
 use std::io::Read;
 use std::path::Path;

@@ -1,0 +1,11 @@
+//! The binary as a process: its log and signals, tools, profiles, writes of all protocols and of
+//! clients of other projects.
+
+#![allow(clippy::unwrap_used, reason = "tests may panic")]
+
+mod clients;
+mod process;
+mod profiles;
+mod remote_write;
+mod start_timestamps;
+mod tools;
