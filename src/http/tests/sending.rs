@@ -12,7 +12,7 @@ use model::memory::MemorySource;
 use serde_json::{Value, json};
 use tower::ServiceExt as _;
 
-use super::{ask, shared_with, source};
+use super::{ask, send, shared_with, source};
 use crate::http::router::router;
 use crate::query::active::Client;
 use crate::state::Shared;
@@ -218,4 +218,39 @@ async fn a_remote_read_holds_no_permit_while_its_reader_is_idle() {
     assert_eq!((listed.len(), &listed[0]["state"]), (1, &json!("sending")));
     let bytes = axum::body::to_bytes(response.into_body(), usize::MAX).await.unwrap();
     assert_eq!(remote_read::read_frames(&bytes).len(), 20_000);
+}
+
+#[tokio::test]
+async fn answers_count_towards_the_memory_of_all_queries_until_they_are_sent() {
+    let shared = shared_with(&["--query.max-memory-total=1MiB"]);
+    shared.set_ready(source());
+    let router = router(Arc::clone(&shared));
+    let request = |query: &str| {
+        let path = format!("/api/v1/query_range?query={query}&start=0&end=10000&step=1");
+        Request::get(path).body(Body::empty()).unwrap()
+    };
+    let small = "vector(1)";
+    let series = |value: u32| format!("label_replace(vector(1),\"a\",\"{value}\",\"\",\"\")");
+    let large: Vec<String> = (0..6).map(series).collect();
+    let large = large.join(" or ").replace(' ', "%20").replace('"', "%22");
+    let mut unsent = Vec::new();
+    // Below three quarters, at which unread responses are dropped.
+    while shared.queries.memory().bytes() < 600_000 {
+        let response = router.clone().oneshot(request(small)).await.unwrap();
+        assert_eq!(response.status(), StatusCode::OK);
+        unsent.push(response);
+        assert!(shared.queries.memory().bytes() >= unsent.len() as u64 * 80_000);
+    }
+    let refused = router.clone().oneshot(request(&large)).await.unwrap();
+    assert_eq!(refused.status(), StatusCode::SERVICE_UNAVAILABLE);
+    assert_eq!(refused.headers()["retry-after"], "1");
+    let body = axum::body::to_bytes(refused.into_body(), usize::MAX).await.unwrap();
+    let text = String::from_utf8_lossy(&body).into_owned();
+    let limit = "bytes of memory together, the limit is 1048576 (--query.max-memory-total)";
+    assert!(text.contains(limit), "{text}");
+    drop(unsent);
+    assert_eq!(shared.queries.memory().bytes(), 0);
+    assert_eq!(send(&router, request(&large)).await.status, 200);
+    assert_eq!(shared.queries.memory().bytes(), 0);
+    assert!(shared.queries.memory().bytes_peak() > 1 << 20);
 }

@@ -3,7 +3,7 @@
 use axum::body::Body;
 use axum::http::Request;
 
-use super::{ask, check, ready, router, send, shared_with};
+use crate::http::tests::{ask, check, ready, router, send, shared_with};
 
 #[tokio::test]
 async fn the_page_may_load_files_of_this_server_only() {

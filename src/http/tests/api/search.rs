@@ -5,8 +5,8 @@ use std::sync::Arc;
 use model::Labels;
 use model::memory::MemorySource;
 
-use super::{Router, ask, error, post_form, ready, shared_with};
 use crate::http::router::router;
+use crate::http::tests::{Router, ask, error, post_form, ready, shared_with};
 use crate::time::Time;
 
 /// Router over current series, and one of two hours ago.

@@ -7,8 +7,8 @@ use axum::body::Body;
 use axum::http::Request;
 use serde_json::{Value, json};
 
-use super::{ask, error, ready, send, shared_with, source};
 use crate::http::router::router;
+use crate::http::tests::{ask, error, ready, send, shared_with, source};
 use crate::logging::tests::Lines;
 use crate::query::active::Client;
 

@@ -8,7 +8,7 @@ use axum::http::{Method, Request, StatusCode, header};
 use model::{Batch, BatchExemplar, BatchMetadata, Labels, MetricKind};
 use storage::{Store, StoreOptions};
 
-use super::{check, error, router, send, shared_with};
+use crate::http::tests::{check, error, ready, router, send, shared_with};
 
 fn ok(data: &str) -> String {
     format!(r#"{{"status":"success","data":{data}}}"#)
@@ -172,4 +172,20 @@ async fn metadata_are_listed_by_metric() {
         ("/api/v1/targets/metadata", 200, &ok("[]")),
     ];
     check(&filled().await, cases).await;
+}
+
+#[tokio::test]
+async fn exemplars_are_empty_also_for_times_in_ms() {
+    let ok = r#"{"status":"success","data":[]}"#;
+    let cases: &[(&str, u16, &str)] = &[
+        ("/api/v1/query_exemplars?query=up", 200, ok),
+        ("/api/v1/query_exemplars?query=up&start=1700000000000&end=1700000001000", 200, ok),
+        ("/api/v1/query_exemplars?query=1", 204, ""),
+        (
+            "/api/v1/query_exemplars?query=up&start=2&end=1",
+            400,
+            &error("bad_data", "end timestamp must not be before start timestamp"),
+        ),
+    ];
+    check(&ready(&[]), cases).await;
 }

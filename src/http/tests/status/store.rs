@@ -8,7 +8,7 @@ use axum::http::Request;
 use model::{Batch, Labels, Source as _};
 use storage::{ManualClock, Store, StoreOptions};
 
-use super::{ask, check, error, router, send, shared_with};
+use crate::http::tests::{ask, check, error, router, send, shared_with};
 
 async fn holding(series: &[(&str, &str, i64)]) -> Router {
     let options = StoreOptions { background: false, ..StoreOptions::default() };

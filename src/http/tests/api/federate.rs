@@ -6,8 +6,8 @@ use axum::http::Request;
 use model::memory::MemorySource;
 use model::{Histogram, Labels};
 
-use super::{Answer, Body, Router, ask, ready, send, shared_with};
 use crate::http::router::router;
+use crate::http::tests::{Answer, Body, Router, ask, ready, send, shared_with};
 use crate::time::Time;
 
 const TEXT: &str = "text/plain; version=0.0.4; charset=utf-8; escaping=underscores";

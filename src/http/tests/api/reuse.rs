@@ -6,7 +6,7 @@ use axum::Router;
 use model::{Batch, Labels, Source};
 use storage::{Store, StoreOptions};
 
-use super::{ask, error, post_form, router, shared_with};
+use crate::http::tests::{ask, error, post_form, router, shared_with};
 
 const QUERIES: [&str; 6] = [
     "sum+by+(g)+(m_total)",

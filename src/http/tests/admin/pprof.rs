@@ -4,7 +4,7 @@ use axum::body::Body;
 use axum::http::Request;
 use tower::ServiceExt as _;
 
-use super::{ask, ready};
+use crate::http::tests::{ask, ready};
 use crate::profile::heap;
 use crate::profile::tests::TIMER;
 use testkit::pprof::Profile;

@@ -7,8 +7,8 @@ use axum::Router;
 use serde_json::Value;
 use storage::{Store, StoreOptions};
 
-use super::super::pages::ui::PAGES;
-use super::{ask, router, shared_with};
+use crate::http::pages::ui::PAGES;
+use crate::http::tests::{ask, router, shared_with};
 
 async fn ready() -> Router {
     let options = StoreOptions { background: false, ..StoreOptions::default() };
@@ -20,7 +20,7 @@ async fn ready() -> Router {
 
 /// Endpoints of the table in `docs/http-api.md`, with their choices in braces.
 fn documented() -> Vec<String> {
-    let page = include_str!("../../../docs/http-api.md");
+    let page = include_str!("../../../../docs/http-api.md");
     let rows = page.lines().filter(|line| line.starts_with("| `/"));
     let first_cells = rows.filter_map(|row| row.split('|').nth(1));
     let texts = first_cells.flat_map(|cell| cell.split('`').skip(1).step_by(2));
@@ -36,7 +36,7 @@ fn choices(text: &str) -> Vec<String> {
 }
 
 fn description() -> Value {
-    serde_saphyr::from_str(include_str!("../pages/openapi.yaml")).unwrap()
+    serde_saphyr::from_str(include_str!("../../pages/openapi.yaml")).unwrap()
 }
 
 #[test]

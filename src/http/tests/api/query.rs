@@ -1,6 +1,6 @@
-//! Requests to the real engine.
+//! Queries: responses, errors, annotations, flags of the language, plans and statistics.
 
-use super::{ask, check, error, ready, scalar};
+use crate::http::tests::{ask, check, error, ready, scalar};
 
 /// Response of the API with one series.
 fn vector(labels: &str, value: &str) -> String {
@@ -251,4 +251,218 @@ async fn samples_are_counted_as_prometheus_does() {
         let text = ask(&router, "GET", &path.replace("=all", "=true")).await.text;
         assert!(text.contains("totalQueryableSamples") && !text.contains("PerStep"), "{text}");
     }
+}
+
+#[tokio::test]
+async fn instant_queries_have_the_shape_of_prometheus() {
+    let vector = concat!(
+        r#"{"status":"success","data":{"resultType":"vector","result":["#,
+        r#"{"metric":{"__name__":"ratio","job":"a"},"value":[5,"1"]},"#,
+        r#"{"metric":{"__name__":"ratio","job":"b"},"value":[5,"0.5"]}]}}"#
+    );
+    let text =
+        r#"{"status":"success","data":{"resultType":"string","result":[5,"\u003ctext\u003e"]}}"#;
+    let limited = concat!(
+        r#"{"status":"success","data":{"resultType":"vector","result":["#,
+        r#"{"metric":{"__name__":"ratio","job":"a"},"value":[5,"1"]}]},"#,
+        r#""warnings":["results truncated due to limit"]}"#
+    );
+    let cases: &[(&str, u16, &str)] = &[
+        ("/api/v1/query?query=1&time=5.1", 200, &scalar("5.1", "1")),
+        ("/api/v1/query?query=1&time=1970-01-01T00:00:05Z", 200, &scalar("5", "1")),
+        (
+            "/api/v1/query?query=1&time=292277025-08-18T07:12:54.999999999Z",
+            200,
+            &scalar("-6795364579.679", "1"),
+        ),
+        ("/api/v1/query?query=ratio&time=5", 200, vector),
+        ("/api/v1/query?query=ratio&time=5&limit=2", 200, vector),
+        ("/api/v1/query?query=ratio&time=5&limit=1", 200, limited),
+        ("/api/v1/query?query=%22%3Ctext%3E%22&time=5", 200, text),
+        ("/api/v1/query?query=scalar(length_ms)&time=5", 200, &scalar("5", "300000")),
+        (
+            "/api/v1/query?query=scalar(length_ms)&time=5&lookback_delta=90",
+            200,
+            &scalar("5", "90000"),
+        ),
+        (
+            "/api/v1/query?query=scalar(length_ms)&time=5&lookback_delta=0",
+            200,
+            &scalar("5", "300000"),
+        ),
+        (
+            "/api/v1/query?query=scalar(count_over_time(vector(1)[2h:]))&time=5",
+            200,
+            &scalar("5", "120"),
+        ),
+    ];
+    check(&ready(&[]), cases).await;
+}
+
+#[tokio::test]
+async fn errors_have_prometheus_texts_and_codes() {
+    let bad = |message: &str| error("bad_data", message);
+    let invalid =
+        |name: &str, message: &str| bad(&format!(r#"invalid parameter \"{name}\": {message}"#));
+    let cases: &[(&str, u16, &str)] = &[
+        (
+            "/api/v1/query",
+            400,
+            &invalid("query", "unknown position: parse error: no expression found in input"),
+        ),
+        (
+            "/api/v1/query?query=%22%ff%22",
+            400,
+            &invalid("query", "1:1: parse error: invalid UTF-8 rune"),
+        ),
+        (
+            "/api/v1/query?query=1&time=x",
+            400,
+            &invalid(
+                "time",
+                r#"invalid time value for 'time': cannot parse \"x\" to a valid timestamp"#,
+            ),
+        ),
+        (
+            "/api/v1/query?query=1&limit=x",
+            400,
+            &invalid("limit", r#"strconv.Atoi: parsing \"x\": invalid syntax"#),
+        ),
+        ("/api/v1/query?query=1&limit=-1", 400, &invalid("limit", "limit must be non-negative")),
+        (
+            "/api/v1/query?query=1&timeout=x",
+            400,
+            &invalid("timeout", r#"cannot parse \"x\" to a valid duration"#),
+        ),
+        (
+            "/api/v1/query?query=1&lookback_delta=x",
+            400,
+            &bad(
+                r#"error parsing lookback delta duration: cannot parse \"x\" to a valid duration"#,
+            ),
+        ),
+        (
+            "/api/v1/query_range?query=1&end=0&step=1",
+            400,
+            &invalid("start", r#"cannot parse \"\" to a valid timestamp"#),
+        ),
+        (
+            "/api/v1/query_range?query=1&start=0&step=1",
+            400,
+            &invalid("end", r#"cannot parse \"\" to a valid timestamp"#),
+        ),
+        (
+            "/api/v1/query_range?query=1&start=1&end=0&step=1",
+            400,
+            &invalid("end", "end timestamp must not be before start time"),
+        ),
+        (
+            "/api/v1/query_range?query=1&start=1&end=2",
+            400,
+            &invalid("step", r#"cannot parse \"\" to a valid duration"#),
+        ),
+        (
+            "/api/v1/query_range?query=1&start=1&end=2&step=0",
+            400,
+            &invalid(
+                "step",
+                "zero or negative query resolution step widths are not accepted. Try a positive integer",
+            ),
+        ),
+        (
+            "/api/v1/query_range?query=1&start=1&end=2&step=1e300",
+            400,
+            &invalid("step", r#"cannot parse \"1e300\" to a valid duration. It overflows int64"#),
+        ),
+        (
+            "/api/v1/query_range?query=1&start=0&end=11001&step=1",
+            400,
+            &bad(
+                "exceeded maximum resolution of 11,000 points per timeseries. Try decreasing the query resolution (?step=XX)",
+            ),
+        ),
+        (
+            "/api/v1/query?query=label_join(up,%22%22,%22%22)&time=1",
+            422,
+            &error("execution", "invalid destination label name in label_join(): "),
+        ),
+        (
+            "/api/v1/query?query=samples",
+            422,
+            &error("execution", "query needs 11 samples, the limit is 10 (--query.max-samples)"),
+        ),
+        (
+            "/api/v1/query?query=canceled",
+            499,
+            &error("canceled", "query was canceled in expression evaluation"),
+        ),
+        (
+            "/api/v1/query?query=timeout",
+            503,
+            &error("timeout", "query timed out in expression evaluation"),
+        ),
+        (
+            "/api/v1/query?query=forever&timeout=0.01",
+            503,
+            &error("timeout", "query timed out in expression evaluation"),
+        ),
+        (
+            "/api/v1/query?query=unavailable",
+            503,
+            &error("unavailable", "storage is unavailable: no answer"),
+        ),
+        (
+            "/api/v1/query?query=corrupt",
+            500,
+            &error("internal", r#"damaged data at block 7 of series {a=\"b\"}: checksum"#),
+        ),
+    ];
+    check(&ready(&["--query.max-samples=10"]), cases).await;
+}
+
+#[tokio::test]
+async fn range_queries_take_steps_with_and_without_units() {
+    let router = ready(&[]);
+    let expected = concat!(
+        r#"{"status":"success","data":{"resultType":"matrix","result":["#,
+        r#"{"metric":{},"values":[[0,"0"],[30,"30"],[60,"60"]]}]}}"#
+    );
+    for step in ["30", "30s", "0.5m", "3e1", "30000ms"] {
+        let path = format!("/api/v1/query_range?query=time()&start=0&end=60&step={step}");
+        let answer = ask(&router, "GET", &path).await;
+        if step == "0.5m" {
+            assert_eq!(answer.status, 400);
+        } else {
+            assert_eq!(answer.text, expected, "{step}");
+        }
+    }
+    let all =
+        ask(&router, "GET", "/api/v1/query_range?query=time()&start=0&end=11000&step=1").await;
+    let read: serde_json::Value = serde_json::from_str(&all.text).unwrap();
+    assert_eq!(read["data"]["result"][0]["values"].as_array().unwrap().len(), 11_001);
+}
+
+#[tokio::test]
+async fn annotations_are_limited_and_the_rest_counted() {
+    let quantiles: Vec<String> = (10..22).map(|q| format!("quantile({q},up)")).collect();
+    let query = format!("count(rate(ratio[1m]))or+{}", quantiles.join("+or+"));
+    let path = format!("/api/v1/query?query={query}&time=1&stats=x");
+    let answer = ask(&ready(&[]), "GET", &path).await;
+    let read: serde_json::Value = serde_json::from_str(&answer.text).unwrap();
+    let warnings = read["warnings"].as_array().unwrap();
+    assert_eq!(warnings.len(), 12);
+    assert_eq!(
+        warnings[0],
+        "value \"x\" for parameter \"stats\" is deprecated and will be rejected in the next \
+         major release, use \"true\" or \"all\""
+    );
+    assert_eq!(
+        warnings[1],
+        "PromQL warning: quantile value should be between 0 and 1, got 10 (1:35)"
+    );
+    let info = "PromQL info: metric might not be a counter, name does not end in \
+                _total/_sum/_count/_bucket: \"ratio\" (1:12)";
+    assert_eq!(warnings[11], "2 more warning annotations omitted");
+    assert_eq!(read["infos"], serde_json::json!([info]));
+    assert!(read["data"]["stats"]["samples"]["peakSamples"].is_u64());
 }

@@ -1,7 +1,7 @@
 //! Stub endpoints and features.
 
-use super::{ask, check, error, ready, shared_with};
 use crate::http::router::router;
+use crate::http::tests::{ask, check, error, ready, shared_with};
 
 fn success(data: &str) -> String {
     format!(r#"{{"status":"success","data":{data}}}"#)

@@ -4,7 +4,7 @@ use axum::response::IntoResponse;
 use model::{Batch, Labels};
 use storage::{Store, StoreError, StoreOptions};
 
-use super::*;
+use crate::http::tests::*;
 
 fn success(data: &str) -> String {
     format!(r#"{{"status":"success","data":{data}}}"#)
@@ -111,7 +111,7 @@ async fn the_store_fails_as_that_of_prometheus_does() {
         (StoreError::Overloaded { waiting: 2, limit: 1 }, 503, "unavailable"),
         (StoreError::Fenced, 500, "internal"),
     ] {
-        let error = super::super::error::ApiError::from(error);
+        let error = crate::http::error::ApiError::from(error);
         assert_eq!(error.error_type(), name);
         assert_eq!(error.about("x").into_response().status(), status);
     }

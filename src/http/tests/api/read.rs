@@ -8,8 +8,8 @@ use axum::http::{HeaderMap, Request};
 use model::{BoxFuture, Budget, Labels, MetadataQuery, Selection, SeriesSet, Source, SourceError};
 use tower::ServiceExt as _;
 
-use super::{ask, ready, shared_with, source};
 use crate::http::router::router;
+use crate::http::tests::{ask, ready, shared_with, source};
 use crate::query::LookupRequest;
 
 use testkit::remote_read::{self, Hints, Query, body, query, read_frames, read_samples};

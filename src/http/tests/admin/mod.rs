@@ -1,0 +1,5 @@
+//! Endpoints for operators.
+
+mod lifecycle;
+mod pprof;
+mod tsdb;

@@ -1,0 +1,4 @@
+//! The page, and the description of the API.
+
+mod openapi;
+mod ui;

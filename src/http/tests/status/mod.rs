@@ -1,0 +1,5 @@
+//! Status endpoints.
+
+mod active_queries;
+mod server;
+mod store;
