@@ -87,6 +87,10 @@ struct PendingQuery<'a> {
 }
 
 impl PendingQuery<'_> {
+    fn time_left(&self) -> Duration {
+        self.timeout.saturating_sub(self.started.elapsed())
+    }
+
     fn request_with(&self, options: QueryOptions) -> QueryRequest {
         QueryRequest { options, ..self.request.clone() }
     }
@@ -240,12 +244,20 @@ impl Queries {
         query: &PendingQuery<'_>,
         metrics: &Metrics,
     ) -> Result<Evaluated, QueryFailure> {
-        let permit = match self.gates.gate.try_enter() {
+        let gate = &self.gates.gate;
+        let permit = match gate.try_enter() {
             Some(permit) => permit,
-            None => match self.try_evaluate(query, metrics).await {
-                Some(outcome) => return outcome,
-                None => self.check_and_enter(query).await?,
-            },
+            None => {
+                if let Some(permit) = gate.try_trial() {
+                    // A trial finds all errors that a check finds.
+                    if let Some(outcome) = self.evaluate_trial(query, permit, metrics).await {
+                        return outcome;
+                    }
+                } else if !gate.is_full() {
+                    self.check(query).await?;
+                }
+                gate.enter(query.time_left()).await?
+            }
         };
         self.evaluate(query, permit, &self.limits, metrics).await
     }
@@ -286,13 +298,13 @@ impl Queries {
 
     /// Evaluates a query within the limits of a trial, without a free slot.
     ///
-    /// Returns `None` for a query that exceeds them, or without a permit for a trial.
-    async fn try_evaluate(
+    /// Returns `None` for a query that exceeds them.
+    async fn evaluate_trial(
         &self,
         query: &PendingQuery<'_>,
+        permit: QueryPermit,
         metrics: &Metrics,
     ) -> Option<Result<Evaluated, QueryFailure>> {
-        let permit = self.gates.gate.try_trial()?;
         let limits = BudgetLimits {
             samples_max: TRIAL.samples_max.min(self.limits.samples_max),
             memory_bytes_max: TRIAL.memory_bytes_max.min(self.limits.memory_bytes_max),
@@ -336,7 +348,7 @@ impl Queries {
         let permit = Arc::new(permit);
         query.active.set_running();
         let view = Some(query.active.view.clone());
-        let left = query.timeout.saturating_sub(query.started.elapsed());
+        let left = query.time_left();
         let request = query.request_with(QueryOptions {
             limits: BudgetLimits { timeout: Some(left), view, ..limits.clone() },
             held: Some(Arc::clone(&permit) as Arc<_>),
@@ -352,24 +364,20 @@ impl Queries {
         Ok(Evaluated { output, waited: permit.waited })
     }
 
-    /// Waits for a permit, unless the query cannot succeed. The parsed query is dropped meanwhile,
-    /// because many may wait.
-    async fn check_and_enter(&self, query: &PendingQuery<'_>) -> Result<QueryPermit, QueryFailure> {
-        let left = || query.timeout.saturating_sub(query.started.elapsed());
-        if !self.gates.gate.is_full() {
-            let checking = async {
-                let slots = Arc::clone(&self.compute_slots);
-                let held = slots.acquire_owned().await.expect("the semaphore is never closed");
-                let held = Some(Arc::new(held) as Arc<_>);
-                let options = QueryOptions { held, ..query.request.options.clone() };
-                self.engine.check(&query.request_with(options)).await
-            };
-            match tokio::time::timeout(left(), checking).await {
-                Ok(checked) => checked?,
-                Err(_) => return Err(QueryFailure::TimedOut),
-            }
+    /// Returns the error of a query that fails for any data, before it waits for a permit. The plan
+    /// is dropped, because many queries may wait.
+    async fn check(&self, query: &PendingQuery<'_>) -> Result<(), QueryFailure> {
+        let checking = async {
+            let slots = Arc::clone(&self.compute_slots);
+            let held = slots.acquire_owned().await.expect("the semaphore is never closed");
+            let held = Some(Arc::new(held) as Arc<_>);
+            let options = QueryOptions { held, ..query.request.options.clone() };
+            self.engine.check(&query.request_with(options)).await
+        };
+        match tokio::time::timeout(query.time_left(), checking).await {
+            Ok(checked) => Ok(checked?),
+            Err(_) => Err(QueryFailure::TimedOut),
         }
-        Ok(self.gates.gate.enter(left()).await?)
     }
 
     /// Starts a lookup of series or labels, with the permit and limits of a query.

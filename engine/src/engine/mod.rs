@@ -1,17 +1,17 @@
 //! The engine: from query text to result.
 
 mod cached_query;
+mod compute;
 mod load;
 
 use std::any::Any;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Instant;
 
-use futures::channel::oneshot;
 use model::{Budget, BudgetLimits, Checkpoint, Reservation, SeriesSet, Source};
 
 use cached_query::CachedQuery;
+use compute::compute;
 use load::{load, load_one_by_one, may_have_histograms, without_buckets};
 
 use crate::error::QueryError;
@@ -24,7 +24,7 @@ use crate::parse::{ParseOptions, is_plain, parse};
 use crate::plan::{Explained, Figures, LoadCost, LoadFigures, Meters, Plan, PlanOptions, plan};
 use crate::result::{QueryOutput, QueryStats, StepStats, Value};
 use crate::result_cache::{ResultCache, cacheable_reach};
-use crate::stack::{self, DeepTree, stack_bytes};
+use crate::stack::{DeepTree, stack_bytes};
 use crate::steps::{Reach, Steps};
 use crate::tile::TileShape;
 
@@ -259,7 +259,7 @@ impl Engine {
         let plan_options = self.plan_options(steps, steps.end_ms(), steps.count == 1, options);
         let plan = self.plan(query, plan_options, options).await?.plan;
         let describe = move || shown(plan.explain(None)).map(|explained| explained.to_string());
-        self.compute(is_plain(query), stack_bytes(query), describe).await
+        compute(is_plain(query), stack_bytes(query), describe).await
     }
 
     /// Checks a request without data.
@@ -353,7 +353,7 @@ impl Engine {
             task.run()
         };
         let Done { value, explained, step_stats, stats } =
-            self.compute(is_small, stack_bytes(query), work).await?;
+            compute(is_small, stack_bytes(query), work).await?;
         annotations.merge(ctx.take_annotations());
         let output = QueryOutput { value, annotations, stats, explained, step_stats };
         Ok(RunOutput { output, reach })
@@ -381,32 +381,7 @@ impl Engine {
             let reach = if use_result_cache { cacheable_reach(&expr, &plan) } else { None };
             Ok(Planned { plan: DeepTree::new(plan, stack_bytes), reach })
         };
-        self.compute(is_plain(query), stack_bytes, planning).await
-    }
-
-    /// Runs a part of a query: on this thread, if it is small, or on a new thread with a stack of
-    /// `stack_bytes`.
-    async fn compute<T: Send + 'static>(
-        &self,
-        is_small: bool,
-        stack_bytes: usize,
-        work: impl FnOnce() -> Result<T, QueryError> + Send + 'static,
-    ) -> Result<T, QueryError> {
-        if is_small {
-            return guarded(work);
-        }
-        let (sender, receiver) = oneshot::channel();
-        let work = move || {
-            // Sending fails if the query was dropped.
-            let _ = sender.send(guarded(work));
-        };
-        // Starting a thread takes about 15 µs, so none is kept.
-        stack::start(stack_bytes, work).map_err(|error| {
-            QueryError::Execution(format!("no thread can be started for the query: {error}"))
-        })?;
-        receiver
-            .await
-            .unwrap_or_else(|_| Err(QueryError::Execution("query was abandoned".to_owned())))
+        compute(is_plain(query), stack_bytes, planning).await
     }
 }
 
@@ -442,13 +417,6 @@ fn range_steps(start_ms: i64, end_ms: i64, step_ms: i64) -> Result<Steps, QueryE
     Steps::range(start_ms, end_ms, step_ms).ok_or_else(|| {
         let text = "end timestamp must not be before start time, and the step above 0";
         QueryError::Parse(text.to_owned())
-    })
-}
-
-/// Runs a part of a query; a panic fails only this query, not the process.
-fn guarded<T>(work: impl FnOnce() -> Result<T, QueryError>) -> Result<T, QueryError> {
-    catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| {
-        Err(QueryError::Execution(format!("unexpected error: {}", panic_text(&*panic))))
     })
 }
 
@@ -539,11 +507,6 @@ impl Task {
         let ctx = self.ctx.without_annotations();
         count_step_samples(&ctx, &self.sets, &self.plan.root)
     }
-}
-
-fn panic_text(panic: &(dyn Any + Send)) -> &str {
-    let text = panic.downcast_ref::<&str>().copied();
-    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("panic")
 }
 
 #[cfg(test)]
