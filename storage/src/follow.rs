@@ -31,7 +31,7 @@ use crate::log::replay::Replay;
 use crate::lsm::{FollowStep, Lsm, LsmFollower, Row};
 use crate::meta::{self, Meta};
 use crate::seal;
-use crate::window::{PARTITION_WINDOWS, partition_end_ms};
+use crate::window::PartitionId;
 
 /// Interval of checking whether selections of deleted days have ended.
 const READS_ENDED_INTERVAL: Duration = Duration::from_millis(20);
@@ -185,7 +185,7 @@ pub(crate) struct Follower {
     /// Records of the store about itself in the view that is shown.
     meta: Meta,
     /// First partition that is kept, as far as any has been deleted.
-    first_kept: i64,
+    first_kept: PartitionId,
     /// Set while a step is under way, and after an interrupted one.
     is_torn: bool,
 }
@@ -199,7 +199,7 @@ impl Follower {
         meta: Meta,
         lag: Duration,
     ) -> Follower {
-        let first_kept = meta.kept_from.unwrap_or(i64::MIN);
+        let first_kept = meta.kept_from.unwrap_or(PartitionId::MIN);
         let progress = Arc::new(Progress::new(lag));
         let mut follower =
             Follower { core, progress, following, replay, meta, first_kept, is_torn: false };
@@ -288,15 +288,15 @@ impl Follower {
     /// Hides days deleted from the store, and waits for their running selections, at most for the
     /// lag.
     async fn hide(&mut self, meta: &Meta) {
-        let kept_from = meta.kept_from.unwrap_or(i64::MIN);
-        let is_gone = |partition: &&i64| !meta.partitions.contains_key(partition);
+        let kept_from = meta.kept_from.unwrap_or(PartitionId::MIN);
+        let is_gone = |partition: &&PartitionId| !meta.partitions.contains_key(partition);
         let gone = self.core.read_partitions(|all| all.keys().filter(is_gone).max().copied());
-        let first_kept = kept_from.max(gone.map_or(i64::MIN, |gone| gone + 1));
+        let first_kept = kept_from.max(gone.map_or(PartitionId::MIN, PartitionId::next));
         if first_kept <= self.first_kept {
             return;
         }
         self.first_kept = first_kept;
-        let floor_ms = partition_end_ms(first_kept - 1);
+        let floor_ms = first_kept.start_ms();
         self.core.head.changes.note_deleted_before(floor_ms);
         self.core.head.changes.note_expired_before(floor_ms);
         let (began, next) = (Instant::now(), self.core.selections.next());
@@ -308,14 +308,14 @@ impl Follower {
     /// Shows new writes to deleted days, once the log has no older records of them.
     fn release(&mut self) {
         if self.meta.kept_from.is_none() {
-            self.first_kept = i64::MIN;
+            self.first_kept = PartitionId::MIN;
             self.core.head.changes.release_deleted(i64::MIN);
         }
     }
 
     /// Publishes the view of a step and its partitions.
     fn show(&mut self, step: &FollowStep, meta: Option<Meta>, has_gap: bool) {
-        let changed: BTreeSet<i64> =
+        let changed: BTreeSet<PartitionId> =
             step.rows.iter().filter_map(|row| keys::partition_of_directory(&row.key)).collect();
         let core = &self.core;
         let mut partitions = core.partitions.write().unwrap_or_else(PoisonError::into_inner);
@@ -378,7 +378,7 @@ impl Follower {
             let idle_since_ms = seal::idle_since_ms(now_ms, log.newest_ms);
             core.head.forget(|series| series.newest_ms < idle_since_ms);
         }
-        let first_window = self.first_kept.saturating_mul(PARTITION_WINDOWS);
+        let first_window = self.first_kept.first_window();
         let meta = &self.meta;
         let is_open = |window, epoch| window >= first_window && meta.is_open(window, epoch);
         let earliest_ms = self.replay.record(&core.head, log, key, value, is_open)?;
@@ -395,7 +395,7 @@ impl Follower {
     async fn drop_sealed(&mut self) {
         let core = &self.core;
         let mut log = core.log.lock().await;
-        let first_window = self.first_kept.saturating_mul(PARTITION_WINDOWS);
+        let first_window = self.first_kept.first_window();
         let meta = &self.meta;
         let is_open = |window, epoch| window >= first_window && meta.is_open(window, epoch);
         let mut has_sealed = false;

@@ -37,7 +37,7 @@
 //! - *name* and *value* are escaped, 00 to 00 ff, so that 00 01 ends them and order is kept.
 
 use crate::epoch::Epoch;
-use crate::window::{partition_of_window, window_in_partition};
+use crate::window::{PartitionId, Window};
 
 /// Maximum length of a label name in bytes, far below the limit of a key.
 pub(crate) const NAME_BYTES_MAX: usize = 1 << 10;
@@ -193,23 +193,23 @@ pub(crate) fn parse_tombstone(key: &[u8]) -> Option<Epoch> {
 }
 
 /// Returns the key of a partition's deleted ids.
-pub(crate) fn gone(partition: i64) -> Vec<u8> {
+pub(crate) fn gone(partition: PartitionId) -> Vec<u8> {
     let mut key = GONE_PREFIX.to_vec();
-    push_ordered(&mut key, partition);
+    push_ordered(&mut key, partition.number());
     key
 }
 
 /// Returns the key of a partition's entry.
-pub(crate) fn partition_entry(partition: i64) -> Vec<u8> {
+pub(crate) fn partition_entry(partition: PartitionId) -> Vec<u8> {
     let mut key = PARTITIONS_PREFIX.to_vec();
-    push_ordered(&mut key, partition);
+    push_ordered(&mut key, partition.number());
     key
 }
 
 /// Returns the key of a window's watermark.
-pub(crate) fn watermark(window: i64) -> Vec<u8> {
+pub(crate) fn watermark(window: Window) -> Vec<u8> {
     let mut key = WATERMARKS_PREFIX.to_vec();
-    push_ordered(&mut key, window);
+    push_ordered(&mut key, window.number());
     key
 }
 
@@ -228,15 +228,15 @@ pub(crate) fn intent(epoch: Epoch, number: u32) -> Vec<u8> {
 }
 
 /// Returns the prefix of everything in a partition.
-pub(crate) fn partition(partition: i64) -> Vec<u8> {
+pub(crate) fn partition(partition: PartitionId) -> Vec<u8> {
     let mut key = b"p".to_vec();
-    push_ordered(&mut key, partition);
+    push_ordered(&mut key, partition.number());
     key
 }
 
 /// Returns the number of the partition that a segment holds.
-pub(crate) fn parse_partition(segment: &[u8]) -> Option<i64> {
-    parse_ordered(segment, b"p")
+pub(crate) fn parse_partition(segment: &[u8]) -> Option<PartitionId> {
+    parse_ordered(segment, b"p").map(PartitionId::new)
 }
 
 /// Returns a stable hash of a metric's name: FNV-1a with a final mix.
@@ -251,47 +251,47 @@ pub(crate) fn metric_hash(name: &str) -> u64 {
 }
 
 /// Returns the prefix of a metric's blocks in a partition.
-pub(crate) fn blocks_of_metric(partition_number: i64, metric: u64) -> Vec<u8> {
-    let mut key = partition(partition_number);
+pub(crate) fn blocks_of_metric(partition_id: PartitionId, metric: u64) -> Vec<u8> {
+    let mut key = partition(partition_id);
     key.push(b'b');
     key.extend_from_slice(&metric.to_be_bytes());
     key
 }
 
 /// Returns the key of a series block.
-pub(crate) fn block(metric: u64, window: i64, epoch: Epoch, first_id: u32) -> Vec<u8> {
-    let mut key = blocks_of_metric(partition_of_window(window), metric);
-    key.push(window_in_partition(window));
+pub(crate) fn block(metric: u64, window: Window, epoch: Epoch, first_id: u32) -> Vec<u8> {
+    let mut key = blocks_of_metric(window.partition(), metric);
+    key.push(window.in_partition());
     key.extend_from_slice(&epoch.number().to_be_bytes());
     key.extend_from_slice(&first_id.to_be_bytes());
     key
 }
 
 /// Returns the prefix of all run directories of a partition.
-pub(crate) fn directories(partition_number: i64) -> Vec<u8> {
-    let mut key = partition(partition_number);
+pub(crate) fn directories(partition_id: PartitionId) -> Vec<u8> {
+    let mut key = partition(partition_id);
     key.push(b'c');
     key
 }
 
 /// Returns the prefix of the blocks of a partition.
-pub(crate) fn blocks(partition_number: i64) -> Vec<u8> {
-    let mut key = partition(partition_number);
+pub(crate) fn blocks(partition_id: PartitionId) -> Vec<u8> {
+    let mut key = partition(partition_id);
     key.push(b'b');
     key
 }
 
 /// Returns the prefix of a metric's run directories.
-pub(crate) fn directories_of_metric(partition_number: i64, metric: u64) -> Vec<u8> {
-    let mut key = directories(partition_number);
+pub(crate) fn directories_of_metric(partition_id: PartitionId, metric: u64) -> Vec<u8> {
+    let mut key = directories(partition_id);
     key.extend_from_slice(&metric.to_be_bytes());
     key
 }
 
 /// Returns the key of a run directory.
-pub(crate) fn directory(metric: u64, window: i64, epoch: Epoch) -> Vec<u8> {
-    let mut key = directories_of_metric(partition_of_window(window), metric);
-    key.push(window_in_partition(window));
+pub(crate) fn directory(metric: u64, window: Window, epoch: Epoch) -> Vec<u8> {
+    let mut key = directories_of_metric(window.partition(), metric);
+    key.push(window.in_partition());
     key.extend_from_slice(&epoch.number().to_be_bytes());
     key
 }
@@ -305,7 +305,7 @@ pub(crate) fn directory_of_block(block: &[u8]) -> Option<Vec<u8>> {
 }
 
 /// Returns the partition of a run directory; `None` for any other key.
-pub(crate) fn partition_of_directory(key: &[u8]) -> Option<i64> {
+pub(crate) fn partition_of_directory(key: &[u8]) -> Option<PartitionId> {
     let (partition, rest) = key.split_at_checked(9)?;
     rest.starts_with(b"c").then(|| parse_partition(partition))?
 }
@@ -324,15 +324,15 @@ pub(crate) fn parse_directory(key: &[u8]) -> Option<(u64, u8, Epoch)> {
 }
 
 /// Returns the prefix of the forward index of a partition.
-pub(crate) fn forward(partition_number: i64) -> Vec<u8> {
-    let mut key = partition(partition_number);
+pub(crate) fn forward(partition_id: PartitionId) -> Vec<u8> {
+    let mut key = partition(partition_id);
     key.push(b'f');
     key
 }
 
 /// Returns the key of a page of the forward index.
-pub(crate) fn forward_page(partition_number: i64, page: u32) -> Vec<u8> {
-    let mut key = forward(partition_number);
+pub(crate) fn forward_page(partition_id: PartitionId, page: u32) -> Vec<u8> {
+    let mut key = forward(partition_id);
     key.extend_from_slice(&page.to_be_bytes());
     key
 }
@@ -343,29 +343,29 @@ pub(crate) fn parse_forward_page(key: &[u8]) -> Option<u32> {
 }
 
 /// Returns the prefix of all postings of a partition.
-pub(crate) fn postings(partition_number: i64) -> Vec<u8> {
-    let mut key = partition(partition_number);
+pub(crate) fn postings(partition_id: PartitionId) -> Vec<u8> {
+    let mut key = partition(partition_id);
     key.push(b'i');
     key
 }
 
 /// Returns the prefix of the postings of one label name.
-pub(crate) fn postings_of_name(partition_number: i64, name: &str) -> Vec<u8> {
-    let mut key = postings(partition_number);
+pub(crate) fn postings_of_name(partition_id: PartitionId, name: &str) -> Vec<u8> {
+    let mut key = postings(partition_id);
     push_text(&mut key, name);
     key
 }
 
 /// Returns the first key after all postings of a partition.
-pub(crate) fn postings_end(partition_number: i64) -> Vec<u8> {
-    let mut key = partition(partition_number);
+pub(crate) fn postings_end(partition_id: PartitionId) -> Vec<u8> {
+    let mut key = partition(partition_id);
     key.push(b'i' + 1);
     key
 }
 
 /// Returns the first key after the postings of one label name.
-pub(crate) fn postings_after_name(partition_number: i64, name: &str) -> Vec<u8> {
-    let mut key = postings(partition_number);
+pub(crate) fn postings_after_name(partition_id: PartitionId, name: &str) -> Vec<u8> {
+    let mut key = postings(partition_id);
     push_text_open(&mut key, name);
     key.extend_from_slice(&[0, 2]);
     key
@@ -373,30 +373,30 @@ pub(crate) fn postings_after_name(partition_number: i64, name: &str) -> Vec<u8> 
 
 /// Returns the prefix of the postings of one label name whose values begin with `value_prefix`.
 pub(crate) fn postings_of_value_prefix(
-    partition_number: i64,
+    partition_id: PartitionId,
     name: &str,
     value_prefix: &str,
 ) -> Vec<u8> {
-    let mut key = postings_of_name(partition_number, name);
+    let mut key = postings_of_name(partition_id, name);
     push_text_open(&mut key, value_prefix);
     key
 }
 
 /// Returns the prefix of the postings of one label pair.
-pub(crate) fn postings_of_pair(partition_number: i64, name: &str, value: &str) -> Vec<u8> {
-    let mut key = postings_of_name(partition_number, name);
+pub(crate) fn postings_of_pair(partition_id: PartitionId, name: &str, value: &str) -> Vec<u8> {
+    let mut key = postings_of_name(partition_id, name);
     push_text(&mut key, value);
     key
 }
 
 /// Returns the key of a pair's postings among the series registered from `base_id` on.
 pub(crate) fn postings_entry(
-    partition_number: i64,
+    partition_id: PartitionId,
     name: &str,
     value: &str,
     base_id: u32,
 ) -> Vec<u8> {
-    let mut key = postings_of_pair(partition_number, name, value);
+    let mut key = postings_of_pair(partition_id, name, value);
     key.extend_from_slice(&base_id.to_be_bytes());
     key
 }
@@ -429,24 +429,24 @@ pub(crate) fn dictionary_of_value_prefix(name: &str, value_prefix: &str) -> Vec<
 }
 
 /// Returns value and partition of a label's dictionary key.
-pub(crate) fn parse_dictionary(key: &[u8], name: &str) -> Option<(String, i64)> {
+pub(crate) fn parse_dictionary(key: &[u8], name: &str) -> Option<(String, PartitionId)> {
     let of_name = dictionary_of_value_prefix(name, "");
     let mut rest = key.strip_prefix(&of_name[..])?;
     let value = take_text(&mut rest)?;
-    Some((value, parse_ordered(rest, b"")?))
+    Some((value, PartitionId::new(parse_ordered(rest, b"")?)))
 }
 
 /// Returns name, value and partition of a dictionary key.
-pub(crate) fn parse_dictionary_pair(key: &[u8]) -> Option<(String, String, i64)> {
+pub(crate) fn parse_dictionary_pair(key: &[u8]) -> Option<(String, String, PartitionId)> {
     let mut rest = key.strip_prefix(DICTIONARY_PREFIX)?;
     let (name, value) = (take_text(&mut rest)?, take_text(&mut rest)?);
-    Some((name, value, parse_ordered(rest, b"")?))
+    Some((name, value, PartitionId::new(parse_ordered(rest, b"")?)))
 }
 
 /// Returns the dictionary key for a label pair in a partition.
-pub(crate) fn dictionary_entry(name: &str, value: &str, partition: i64) -> Vec<u8> {
+pub(crate) fn dictionary_entry(name: &str, value: &str, partition: PartitionId) -> Vec<u8> {
     let mut key = dictionary_of_pair(name, value);
-    push_ordered(&mut key, partition);
+    push_ordered(&mut key, partition.number());
     key
 }
 
@@ -506,18 +506,19 @@ mod tests {
             a in ("[\0a\u{1}\u{ff}]{0,3}", "[\0a\u{1}\u{ff}]{0,3}"),
             b in ("[\0a\u{1}\u{ff}]{0,3}", "[\0a\u{1}\u{ff}]{0,3}"),
         ) {
-            let key_a = postings_entry(-3, &a.0, &a.1, 7);
-            let key_b = postings_entry(-3, &b.0, &b.1, 7);
+            let day = PartitionId::new(-3);
+            let key_a = postings_entry(day, &a.0, &a.1, 7);
+            let key_b = postings_entry(day, &b.0, &b.1, 7);
             prop_assert_eq!(parse_postings(&key_a), Some(a.clone()));
             prop_assert_eq!(key_a.cmp(&key_b), a.cmp(&b));
-            let starts = key_b.starts_with(&postings_of_value_prefix(-3, &a.0, &a.1));
+            let starts = key_b.starts_with(&postings_of_value_prefix(day, &a.0, &a.1));
             prop_assert_eq!(starts, a.0 == b.0 && b.1.starts_with(&a.1));
-            let after = postings_after_name(-3, &a.0);
+            let after = postings_after_name(day, &a.0);
             prop_assert_eq!(key_b.cmp(&after).is_gt(), b.0 > a.0);
-            prop_assert!(after < postings_end(-3));
+            prop_assert!(after < postings_end(day));
             prop_assert_eq!(parse_note(&note(&a.0)), Some(a.0.clone()));
-            let entry = dictionary_entry(&a.0, &a.1, -3);
-            prop_assert_eq!(parse_dictionary_pair(&entry), Some((a.0.clone(), a.1, -3)));
+            let entry = dictionary_entry(&a.0, &a.1, day);
+            prop_assert_eq!(parse_dictionary_pair(&entry), Some((a.0.clone(), a.1, day)));
             prop_assert_eq!(parse_metadata(&metadata(&a.0)), Some(a.0));
         }
 
@@ -532,18 +533,20 @@ mod tests {
 
     #[test]
     fn numbers_before_the_epoch_sort_first() {
-        assert!(partition(-1) < partition(0));
-        assert_eq!(parse_ordered(&watermark(-5), WATERMARKS_PREFIX), Some(-5));
+        let window = Window::new(-1);
+        assert!(partition(window.partition()) < partition(PartitionId::new(0)));
+        assert_eq!(parse_ordered(&watermark(Window::new(-5)), WATERMARKS_PREFIX), Some(-5));
         let epoch = Epoch::new(3);
         assert_eq!(parse_log(&log(epoch, 9)), Some((epoch, 9)));
         assert_eq!(parse_log_epoch(&log_epoch(epoch)), Some(epoch));
         assert_eq!(segment_len(&log(epoch, 9)), Some(log_epoch(epoch).len()));
-        assert_eq!(segment_len(&block(7, -1, epoch, 3)), Some(partition(-1).len()));
-        assert_eq!(parse_directory(&directory(7, -1, epoch)), Some((7, 11, epoch)));
+        let day = partition(window.partition());
+        assert_eq!(segment_len(&block(7, window, epoch, 3)), Some(day.len()));
+        assert_eq!(parse_directory(&directory(7, window, epoch)), Some((7, 11, epoch)));
         assert_eq!(parse_exemplars(&exemplars(9)), Some(9));
         assert_eq!(parse_tombstone(&tombstone(epoch)), Some(epoch));
-        let block = block(7, -1, epoch, 3);
-        assert_eq!(directory_of_block(&block), Some(directory(7, -1, epoch)));
+        let block = block(7, window, epoch, 3);
+        assert_eq!(directory_of_block(&block), Some(directory(7, window, epoch)));
     }
 
     #[test]

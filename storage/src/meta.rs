@@ -14,6 +14,7 @@ use crate::lsm::{Lsm, WriteSet};
 use crate::retention::Keeping;
 use crate::value;
 use crate::varint::{push_varint, take_count, take_varint};
+use crate::window::{PartitionId, Window};
 
 /// Format that is written. 1 had no marker; 2 has deletes, which an older version would undo.
 pub(crate) const FORMAT: u32 = 2;
@@ -32,25 +33,25 @@ pub(crate) struct Meta {
     /// Records per log epoch at the start before.
     pub(crate) records: Vec<(Epoch, u64)>,
     /// Epoch up to which a window is sealed.
-    pub(crate) watermarks: BTreeMap<i64, Epoch>,
+    pub(crate) watermarks: BTreeMap<Window, Epoch>,
     /// Number of series registered in each partition.
-    pub(crate) partitions: BTreeMap<i64, u32>,
+    pub(crate) partitions: BTreeMap<PartitionId, u32>,
     /// First partition that is kept, if the deletion of those before it was interrupted, or the log
     /// may have had records of them.
-    pub(crate) kept_from: Option<i64>,
+    pub(crate) kept_from: Option<PartitionId>,
     /// Tombstones of deletes.
     pub(crate) tombstones: Vec<Tombstone>,
     /// First partition that is kept by the size limit, and that limit in bytes.
-    pub(crate) kept_by_size: Option<(i64, u64)>,
+    pub(crate) kept_by_size: Option<(PartitionId, u64)>,
     /// Progress of the retention rules.
     pub(crate) rules: Keeping,
     /// Deleted ids by partition.
-    pub(crate) gone: BTreeMap<i64, RoaringBitmap>,
+    pub(crate) gone: BTreeMap<PartitionId, RoaringBitmap>,
 }
 
 impl Meta {
     /// Returns whether the samples of a window in a log epoch are not sealed.
-    pub(crate) fn is_open(&self, window: i64, epoch: Epoch) -> bool {
+    pub(crate) fn is_open(&self, window: Window, epoch: Epoch) -> bool {
         epoch >= self.first_epoch
             && self.watermarks.get(&window).is_none_or(|sealed| *sealed < epoch)
     }
@@ -92,9 +93,8 @@ pub(crate) async fn read_meta(lsm: &Lsm) -> Result<Meta, StoreError> {
     if let Some(bytes) = lsm.get(keys::RECORDS).await? {
         meta.records = decode_records(&bytes)?;
     }
-    meta.partitions = read_numbers(lsm, keys::PARTITIONS_PREFIX).await?;
-    let watermarks = read_numbers(lsm, keys::WATERMARKS_PREFIX).await?;
-    meta.watermarks = watermarks.into_iter().map(|(at, number)| (at, Epoch::new(number))).collect();
+    meta.partitions = read_numbers(lsm, keys::PARTITIONS_PREFIX, PartitionId::new, |n| n).await?;
+    meta.watermarks = read_numbers(lsm, keys::WATERMARKS_PREFIX, Window::new, Epoch::new).await?;
     let mut scan = lsm.scan_prefix(keys::TOMBSTONES_PREFIX).await?;
     while let Some((key, bytes)) = scan.next().await? {
         meta.tombstones.push(delete::decode(&key, &bytes)?);
@@ -103,34 +103,34 @@ pub(crate) async fn read_meta(lsm: &Lsm) -> Result<Meta, StoreError> {
     while let Some((key, bytes)) = scan.next().await? {
         let partition = keys::parse_ordered(&key, keys::GONE_PREFIX)
             .ok_or_else(|| value::corrupt(&key, "malformed key"))?;
-        meta.gone.insert(partition, decode_postings(&key, &bytes)?);
+        meta.gone.insert(PartitionId::new(partition), decode_postings(&key, &bytes)?);
     }
     Ok(meta)
 }
 
 /// Encodes the value of [`keys::KEPT_FROM`].
-pub(crate) fn encode_kept_from(partition: i64) -> Vec<u8> {
-    value::encode(keys::KEPT_FROM, &partition.to_le_bytes())
+pub(crate) fn encode_kept_from(partition: PartitionId) -> Vec<u8> {
+    value::encode(keys::KEPT_FROM, &partition.number().to_le_bytes())
 }
 
-fn decode_kept_from(bytes: &[u8]) -> Result<i64, StoreError> {
+fn decode_kept_from(bytes: &[u8]) -> Result<PartitionId, StoreError> {
     let body = value::decode(keys::KEPT_FROM, bytes)?;
     let body = body.try_into().map_err(|_| value::corrupt(keys::KEPT_FROM, "not 8 bytes"))?;
-    Ok(i64::from_le_bytes(body))
+    Ok(PartitionId::new(i64::from_le_bytes(body)))
 }
 
 /// Encodes the value of [`keys::KEPT_BY_SIZE`]: a partition and the size limit, 8 bytes each,
 /// little endian.
-pub(crate) fn encode_kept_by_size(partition: i64, bytes_max: u64) -> Vec<u8> {
-    let body = [partition.to_le_bytes(), bytes_max.to_le_bytes()].concat();
+pub(crate) fn encode_kept_by_size(partition: PartitionId, bytes_max: u64) -> Vec<u8> {
+    let body = [partition.number().to_le_bytes(), bytes_max.to_le_bytes()].concat();
     value::encode(keys::KEPT_BY_SIZE, &body)
 }
 
-fn decode_kept_by_size(bytes: &[u8]) -> Result<(i64, u64), StoreError> {
+fn decode_kept_by_size(bytes: &[u8]) -> Result<(PartitionId, u64), StoreError> {
     let body = value::decode(keys::KEPT_BY_SIZE, bytes)?;
     match body.as_chunks::<8>() {
         ([partition, bytes_max], []) => {
-            Ok((i64::from_le_bytes(*partition), u64::from_le_bytes(*bytes_max)))
+            Ok((PartitionId::new(i64::from_le_bytes(*partition)), u64::from_le_bytes(*bytes_max)))
         }
         _ => Err(value::corrupt(keys::KEPT_BY_SIZE, "not 16 bytes")),
     }
@@ -195,13 +195,19 @@ pub(crate) fn check_entry(key: &[u8], bytes: &[u8]) -> Result<(), StoreError> {
     }
 }
 
-async fn read_numbers(lsm: &Lsm, prefix: &[u8]) -> Result<BTreeMap<i64, u32>, StoreError> {
+/// Reads the numbers below a prefix, by the partitions or windows of their keys.
+async fn read_numbers<K: Ord, V>(
+    lsm: &Lsm,
+    prefix: &[u8],
+    key_of: fn(i64) -> K,
+    value_of: fn(u32) -> V,
+) -> Result<BTreeMap<K, V>, StoreError> {
     let mut numbers = BTreeMap::new();
     let mut scan = lsm.scan_prefix(prefix).await?;
     while let Some((key, bytes)) = scan.next().await? {
         let of = keys::parse_ordered(&key, prefix)
             .ok_or_else(|| value::corrupt(&key, "malformed key"))?;
-        numbers.insert(of, value::decode_u32(&key, &bytes)?);
+        numbers.insert(key_of(of), value_of(value::decode_u32(&key, &bytes)?));
     }
     Ok(numbers)
 }

@@ -5,39 +5,118 @@ pub(crate) const WINDOW_MS: i64 = 2 * 60 * 60 * 1000;
 /// Span of a partition, the unit of indexing and deletion.
 pub(crate) const PARTITION_MS: i64 = 24 * 60 * 60 * 1000;
 /// Windows in a partition.
-pub(crate) const PARTITION_WINDOWS: i64 = PARTITION_MS / WINDOW_MS;
+const PARTITION_WINDOWS: i64 = PARTITION_MS / WINDOW_MS;
 /// Earliest time that is stored, in the year 1830, which limits the number of partitions.
 pub(crate) const TIME_MIN_MS: i64 = -(1 << 42);
 /// Latest time that is stored, in the year 2248.
 pub(crate) const TIME_MAX_MS: i64 = 1 << 43;
 
-/// Returns the window of a time, counted from the epoch.
-#[inline]
-pub(crate) fn window_of(timestamp_ms: i64) -> i64 {
-    timestamp_ms.div_euclid(WINDOW_MS)
-}
+/// Two hours, numbered from 1970.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Window(i64);
 
-/// Returns the partition of a window.
-pub(crate) fn partition_of_window(window: i64) -> i64 {
-    window.div_euclid(PARTITION_WINDOWS)
-}
+impl Window {
+    /// Window before all others.
+    pub(crate) const MIN: Window = Window(i64::MIN);
 
-/// Returns the index of a window in its partition, 0 to 11.
-pub(crate) fn window_in_partition(window: i64) -> u8 {
-    window.rem_euclid(PARTITION_WINDOWS) as u8
-}
+    pub(crate) const fn new(number: i64) -> Window {
+        Window(number)
+    }
 
-/// Returns the day of a partition, as `2006-01-02`, for logs.
-pub(crate) fn date_of(partition: i64) -> String {
-    match chrono::DateTime::from_timestamp_millis(partition.saturating_mul(PARTITION_MS)) {
-        Some(time) => time.format("%Y-%m-%d").to_string(),
-        None => format!("day {partition}"),
+    pub(crate) const fn number(self) -> i64 {
+        self.0
+    }
+
+    /// Returns the window of a time.
+    #[inline]
+    pub(crate) fn of(timestamp_ms: i64) -> Window {
+        Window(timestamp_ms.div_euclid(WINDOW_MS))
+    }
+
+    /// Returns the previous window.
+    pub(crate) fn previous(self) -> Window {
+        Window(self.0 - 1)
+    }
+
+    /// Returns the partition that contains the window.
+    pub(crate) fn partition(self) -> PartitionId {
+        PartitionId(self.0.div_euclid(PARTITION_WINDOWS))
+    }
+
+    /// Returns the index of the window in its partition, 0 to 11.
+    pub(crate) fn in_partition(self) -> u8 {
+        self.0.rem_euclid(PARTITION_WINDOWS) as u8
+    }
+
+    /// Returns the first time of the window.
+    pub(crate) fn start_ms(self) -> i64 {
+        self.0.saturating_mul(WINDOW_MS)
+    }
+
+    /// Returns the first time after the window.
+    pub(crate) fn end_ms(self) -> i64 {
+        self.0.saturating_add(1).saturating_mul(WINDOW_MS)
     }
 }
 
-/// Returns the first time after a partition.
-pub(crate) fn partition_end_ms(partition: i64) -> i64 {
-    partition.saturating_add(1).saturating_mul(PARTITION_MS)
+/// Partition: a day, numbered from 1970.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct PartitionId(i64);
+
+impl PartitionId {
+    /// Partition before all others.
+    pub(crate) const MIN: PartitionId = PartitionId(i64::MIN);
+
+    pub(crate) const fn new(number: i64) -> PartitionId {
+        PartitionId(number)
+    }
+
+    pub(crate) const fn number(self) -> i64 {
+        self.0
+    }
+
+    /// Returns the partition of a time.
+    pub(crate) fn of(timestamp_ms: i64) -> PartitionId {
+        Window::of(timestamp_ms).partition()
+    }
+
+    /// Returns the next partition.
+    pub(crate) fn next(self) -> PartitionId {
+        PartitionId(self.0 + 1)
+    }
+
+    /// Returns the first time of the partition.
+    pub(crate) fn start_ms(self) -> i64 {
+        self.0.saturating_mul(PARTITION_MS)
+    }
+
+    /// Returns the first time after the partition.
+    pub(crate) fn end_ms(self) -> i64 {
+        self.0.saturating_add(1).saturating_mul(PARTITION_MS)
+    }
+
+    /// Returns the window with an index in the partition.
+    pub(crate) fn window(self, index: u8) -> Window {
+        Window(self.0.saturating_mul(PARTITION_WINDOWS).saturating_add(i64::from(index)))
+    }
+
+    /// Returns the first window of the partition.
+    pub(crate) fn first_window(self) -> Window {
+        self.window(0)
+    }
+
+    /// Returns the windows of the partition.
+    pub(crate) fn windows(self) -> impl Iterator<Item = Window> {
+        (0..PARTITION_WINDOWS as u8).map(move |index| self.window(index))
+    }
+
+    /// Returns the date of the partition, as `2006-01-02`, for logs.
+    pub(crate) fn date(self) -> String {
+        match chrono::DateTime::from_timestamp_millis(self.start_ms()) {
+            Some(time) => time.format("%Y-%m-%d").to_string(),
+            None => format!("day {}", self.0),
+        }
+    }
 }
 
 /// Times that samples may have at the moment.
@@ -56,19 +135,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_before_the_epoch_fall_into_negative_windows() {
-        assert_eq!(window_of(-1), -1);
-        assert_eq!(window_of(0), 0);
-        assert_eq!(partition_of_window(-1), -1);
-        assert_eq!(window_in_partition(-1), 11);
-        assert_eq!(partition_end_ms(-1), 0);
+    fn times_before_1970_fall_into_negative_windows() {
+        assert_eq!(Window::of(-1), Window(-1));
+        assert_eq!(Window::of(0), Window(0));
+        assert_eq!(Window(-1).partition(), PartitionId(-1));
+        assert_eq!(Window(-1).in_partition(), 11);
+        assert_eq!(PartitionId(-1).window(11), Window(-1));
+        assert_eq!(PartitionId(-1).end_ms(), 0);
     }
 
     #[test]
     fn partitions_are_named_by_their_dates() {
-        assert_eq!(date_of(0), "1970-01-01");
-        assert_eq!(date_of(-1), "1969-12-31");
-        assert_eq!(date_of(20_000), "2024-10-04");
-        assert_eq!(date_of(i64::MAX), format!("day {}", i64::MAX));
+        assert_eq!(PartitionId(0).date(), "1970-01-01");
+        assert_eq!(PartitionId(-1).date(), "1969-12-31");
+        assert_eq!(PartitionId(20_000).date(), "2024-10-04");
+        assert_eq!(PartitionId(i64::MAX).date(), format!("day {}", i64::MAX));
     }
 }

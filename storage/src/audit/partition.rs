@@ -13,7 +13,7 @@ use crate::error::StoreError;
 use crate::index::decode_postings;
 use crate::keys;
 use crate::lsm::Lsm;
-use crate::window::{PARTITION_MS, PARTITION_WINDOWS, WINDOW_MS};
+use crate::window::PartitionId;
 
 /// Depth of the survey.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -91,35 +91,34 @@ type RunPlace = (u64, u8, Epoch);
 /// Errors: the LSM cannot be read.
 pub(super) async fn walk(
     lsm: &Lsm,
-    number: i64,
+    partition: PartitionId,
     series_count: u32,
     depth: Depth,
     on_damage: OnDamage<'_>,
 ) -> Result<PartitionSurvey, StoreError> {
     let mut survey = PartitionSurvey {
-        start_ms: number.saturating_mul(PARTITION_MS),
+        start_ms: partition.start_ms(),
         series: series_count,
         ..PartitionSurvey::default()
     };
-    let size = lsm.segment_size(&keys::partition(number));
+    let size = lsm.segment_size(&keys::partition(partition));
     (survey.files, survey.file_runs, survey.file_bytes) = (size.ssts, size.runs, size.bytes);
     let labels = match depth {
         Depth::Headers => Vec::new(),
         Depth::Everything { page_ids } => {
-            forward(lsm, number, series_count, page_ids, on_damage).await?
+            forward(lsm, partition, series_count, page_ids, on_damage).await?
         }
     };
-    let mut listed = directories(lsm, number, &mut survey, on_damage).await?;
-    blocks(lsm, number, &labels, &mut listed, &mut survey, on_damage).await?;
+    let mut listed = directories(lsm, partition, &mut survey, on_damage).await?;
+    blocks(lsm, partition, &labels, &mut listed, &mut survey, on_damage).await?;
     for ((metric, window, epoch), entries) in listed {
         for entry in entries.values() {
-            let window = number * PARTITION_WINDOWS + i64::from(window);
-            let key = keys::block(metric, window, epoch, entry.first_id);
+            let key = keys::block(metric, partition.window(window), epoch, entry.first_id);
             on_damage(Damage::in_lsm(&key, "the block is listed, but missing"));
         }
     }
     if matches!(depth, Depth::Everything { .. }) {
-        postings(lsm, number, series_count, &labels, on_damage).await?;
+        postings(lsm, partition, series_count, &labels, on_damage).await?;
     }
     Ok(survey)
 }
@@ -127,13 +126,13 @@ pub(super) async fn walk(
 /// Returns the labels of all ids.
 async fn forward(
     lsm: &Lsm,
-    number: i64,
+    partition: PartitionId,
     series_count: u32,
     page_ids: u32,
     on_damage: OnDamage<'_>,
 ) -> Result<Vec<Labels>, StoreError> {
     let mut all = Vec::new();
-    let mut scan = lsm.scan_prefix(&keys::forward(number)).await?;
+    let mut scan = lsm.scan_prefix(&keys::forward(partition)).await?;
     while let Some((key, bytes)) = scan.next().await? {
         let page = keys::parse_forward_page(&key).unwrap_or(u32::MAX);
         // Undecodable values were reported with their file.
@@ -150,7 +149,7 @@ async fn forward(
     }
     if all.len() < series_count as usize {
         let detail = format!("{series_count} series are registered, {} have labels", all.len());
-        on_damage(Damage::in_lsm(&keys::partition_entry(number), detail));
+        on_damage(Damage::in_lsm(&keys::partition_entry(partition), detail));
     }
     Ok(all)
 }
@@ -158,13 +157,13 @@ async fn forward(
 /// Returns the blocks that directories list.
 async fn directories(
     lsm: &Lsm,
-    number: i64,
+    partition: PartitionId,
     survey: &mut PartitionSurvey,
     on_damage: OnDamage<'_>,
 ) -> Result<BTreeMap<RunPlace, BTreeMap<u32, BlockEntry>>, StoreError> {
     let mut listed: BTreeMap<RunPlace, BTreeMap<u32, BlockEntry>> = BTreeMap::new();
     let mut before: Option<(u64, u8)> = None;
-    let mut scan = lsm.scan_prefix(&keys::directories(number)).await?;
+    let mut scan = lsm.scan_prefix(&keys::directories(partition)).await?;
     while let Some((key, bytes)) = scan.next().await? {
         let Some(place @ (metric, window, _)) = keys::parse_directory(&key) else {
             on_damage(Damage::in_lsm(&key, "malformed key"));
@@ -182,13 +181,13 @@ async fn directories(
 /// Reads the blocks, and removes them from the listed ones.
 async fn blocks(
     lsm: &Lsm,
-    number: i64,
+    partition: PartitionId,
     labels: &[Labels],
     listed: &mut BTreeMap<RunPlace, BTreeMap<u32, BlockEntry>>,
     survey: &mut PartitionSurvey,
     on_damage: OnDamage<'_>,
 ) -> Result<(), StoreError> {
-    let mut scan = lsm.scan_prefix(&keys::blocks(number)).await?;
+    let mut scan = lsm.scan_prefix(&keys::blocks(partition)).await?;
     while let Some((key, bytes)) = scan.next().await? {
         let directory = keys::directory_of_block(&key);
         let place = directory.as_deref().and_then(keys::parse_directory);
@@ -200,7 +199,7 @@ async fn blocks(
         };
         survey.blocks += 1;
         survey.block_bytes += bytes.len() as u64;
-        if let Err(detail) = block(&bytes, &key, entry, number, window, survey) {
+        if let Err(detail) = block(&bytes, &key, entry, partition, window, survey) {
             on_damage(Damage::in_lsm(&key, detail));
         }
         let Ok(series) = block::decode_block(&key, &bytes) else { continue };
@@ -232,7 +231,7 @@ fn block(
     bytes: &[u8],
     key: &[u8],
     entry: BlockEntry,
-    number: i64,
+    partition: PartitionId,
     window: u8,
     survey: &mut PartitionSurvey,
 ) -> Result<(), String> {
@@ -245,7 +244,7 @@ fn block(
     if ids != (Some(entry.first_id), Some(entry.last_id)) {
         return Err(format!("series {} to {} are listed", entry.first_id, entry.last_id));
     }
-    let window_ms = (number * PARTITION_WINDOWS + i64::from(window)) * WINDOW_MS;
+    let window = partition.window(window);
     let mut times: Option<TimeRange> = None;
     for (id, range) in series {
         for frame in frames(&bytes[range]) {
@@ -256,7 +255,7 @@ fn block(
             of.bytes += header.frame_len() as u64;
             let of_frame = TimeRange::new(header.min_ms, header.max_ms);
             times = Some(times.map_or(of_frame, |times| times.join(of_frame)));
-            if header.min_ms < window_ms || header.max_ms >= window_ms + WINDOW_MS {
+            if header.min_ms < window.start_ms() || header.max_ms >= window.end_ms() {
                 return Err(format!("series {id} has samples outside of the window"));
             }
         }
@@ -276,7 +275,7 @@ fn block(
 /// label pair.
 async fn postings(
     lsm: &Lsm,
-    number: i64,
+    partition: PartitionId,
     series_count: u32,
     labels: &[Labels],
     on_damage: OnDamage<'_>,
@@ -284,7 +283,7 @@ async fn postings(
     let mut filed: HashMap<u32, usize> = HashMap::new();
     let mut pair_before = None;
     let mut of_pair = RoaringBitmap::new();
-    let mut scan = lsm.scan_prefix(&keys::postings(number)).await?;
+    let mut scan = lsm.scan_prefix(&keys::postings(partition)).await?;
     while let Some((key, bytes)) = scan.next().await? {
         let Some((name, value)) = keys::parse_postings(&key) else { continue };
         let Ok(ids) = decode_postings(&key, &bytes) else { continue };
@@ -292,7 +291,7 @@ async fn postings(
         if pair != pair_before {
             of_pair.clear();
             if let Some((name, value)) = &pair {
-                let entry = keys::dictionary_entry(name, value, number);
+                let entry = keys::dictionary_entry(name, value, partition);
                 if lsm.get(&entry).await?.is_none() {
                     let detail = "the dictionary lacks the partition for this label pair";
                     on_damage(Damage::in_lsm(&entry, detail));
@@ -318,7 +317,7 @@ async fn postings(
     for (id, labels) in labels.iter().enumerate().filter(|(_, labels)| !labels.is_empty()) {
         let found = filed.get(&(id as u32)).copied().unwrap_or(0);
         if found != labels.len() {
-            let key = keys::postings(number);
+            let key = keys::postings(partition);
             let detail = format!(
                 "series {id}, {labels}, has {} labels, but postings under {found}",
                 labels.len()

@@ -14,7 +14,7 @@ use crate::log::record::LogRecord;
 use crate::lsm::{Location, Lsm};
 use crate::meta::{self, Meta};
 use crate::options::StoreOptions;
-use crate::window::window_of;
+use crate::window::Window;
 
 /// Contents of a store.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -186,7 +186,7 @@ async fn log(
         survey.next_epoch = survey.next_epoch.max(epoch.next().number());
         *series.entry(epoch).or_default() += columns.definitions.len() as u64;
         let is_open = |time_ms: &i64| {
-            meta.watermarks.get(&window_of(*time_ms)).is_none_or(|sealed| *sealed < epoch)
+            meta.watermarks.get(&Window::of(*time_ms)).is_none_or(|sealed| *sealed < epoch)
         };
         let of_histograms = columns.histograms.iter().map(|decided| decided.sample.timestamp_ms);
         for time_ms in columns.timestamps.iter().copied().chain(of_histograms).filter(is_open) {

@@ -98,23 +98,23 @@ struct DecoderState {
     /// At most the span, so that the sum of both does not overflow.
     delta_ms: u64,
     value_bits: u64,
-    window: Window,
+    window: BitWindow,
 }
 
 /// Position of the xor bits that a value stores; all others are 0.
 #[derive(Debug, Clone, Copy)]
-struct Window {
+struct BitWindow {
     mask: u64,
     leading: u32,
     significant: u32,
 }
 
-impl Window {
+impl BitWindow {
     /// Invariant: `significant` is 1 to 64, and both together are at most 64.
     #[inline(always)]
-    fn new(leading: u32, significant: u32) -> Window {
+    fn new(leading: u32, significant: u32) -> BitWindow {
         let mask = u64::MAX << (64 - significant) >> leading;
-        Window { mask, leading, significant }
+        BitWindow { mask, leading, significant }
     }
 
     /// Moves the significant bits of a xor from the top of a word to their position.
@@ -293,7 +293,7 @@ impl<'a> Gorilla<'a> {
                 offset_ms: 0,
                 delta_ms: 0,
                 value_bits: 0,
-                window: Window::new(0, 64),
+                window: BitWindow::new(0, 64),
             },
             min_ms: header.min_ms,
             span_ms: header.max_ms.abs_diff(header.min_ms),
@@ -413,7 +413,7 @@ impl<'a> Gorilla<'a> {
                     if leading + significant > 64 {
                         return Err(self.damaged_at("a value is too wide", taken, bit));
                     }
-                    state.window = Window::new(leading, significant);
+                    state.window = BitWindow::new(leading, significant);
                     word <<= 12;
                     len += 12;
                 }

@@ -32,13 +32,14 @@ use crate::retention::{
     ClockReading, Keeping, Observed, RETENTION_RULES_MAX, ReferenceTime, Retention, RetentionTime,
 };
 use crate::samples::columns::ColumnCache;
-use crate::window::{
-    TIME_MAX_MS, TIME_MIN_MS, TimeBounds, partition_end_ms, partition_of_window, window_of,
-};
+use crate::window::{PartitionId, TIME_MAX_MS, TIME_MIN_MS, TimeBounds};
 
 /// Maximum age of a failed write whose error explains a stall: longer than SlateDB's retry
 /// interval.
 const REASON_SPAN_MIN: Duration = Duration::from_secs(5);
+
+/// Number of registered series by partition.
+pub(crate) type SeriesCounts = BTreeMap<PartitionId, u32>;
 
 /// State that the tasks of a store share.
 pub(crate) struct Core {
@@ -71,8 +72,8 @@ pub(crate) struct Core {
     pub(crate) sealing: tokio::sync::Mutex<SealState>,
     /// Locked to clean up after deletes, before `sealing`.
     pub(crate) cleaning: tokio::sync::Mutex<()>,
-    /// Number of registered series by partition.
-    pub(crate) partitions: RwLock<BTreeMap<i64, u32>>,
+    /// Partitions with their series.
+    pub(crate) partitions: RwLock<SeriesCounts>,
     /// Cached indexes of the partitions.
     pub(crate) index: IndexCache,
     /// Set once the store is to be closed: a seal ends before its next window.
@@ -105,13 +106,13 @@ impl Core {
     /// partition kept.
     pub(crate) fn observe_visible_min_ms(&self) -> i64 {
         let floor = self.floor_partition(self.observe_retention_time());
-        let floor_ms = floor.map_or(i64::MIN, |first_kept| partition_end_ms(first_kept - 1));
+        let floor_ms = floor.map_or(i64::MIN, PartitionId::start_ms);
         self.head.changes.kept_from_ms().max(floor_ms)
     }
 
     /// Returns the first partition within the retention by time, if a limit is set and confirmed.
-    pub(crate) fn floor_partition(&self, time: RetentionTime) -> Option<i64> {
-        self.keeping().floor_ms(time).map(|floor_ms| partition_of_window(window_of(floor_ms)))
+    pub(crate) fn floor_partition(&self, time: RetentionTime) -> Option<PartitionId> {
+        self.keeping().floor_ms(time).map(PartitionId::of)
     }
 
     /// Observes the clock, and returns the time that the retention is measured against.
@@ -162,7 +163,7 @@ impl Core {
     /// the start of the newest day.
     fn newest_ms(&self) -> Option<i64> {
         let newest_day = self.read_partitions(|all| all.last_key_value().map(|(day, _)| *day));
-        let sealed_ms = newest_day.map(|day| partition_end_ms(day - 1));
+        let sealed_ms = newest_day.map(PartitionId::start_ms);
         self.log_counters.newest_ms().max(sealed_ms)
     }
 
@@ -186,49 +187,49 @@ impl Core {
     /// Returns the present partitions that overlap a time range, and a consistent view of the LSM
     /// to read them.
     pub(crate) fn partitions_between(&self, times: TimeRange) -> (Lsm, Vec<Arc<PartitionIndex>>) {
-        let first = partition_of_window(window_of(times.start_ms));
-        let last = partition_of_window(window_of(times.end_ms));
+        let first = PartitionId::of(times.start_ms);
+        let last = PartitionId::of(times.end_ms);
         self.read_partitions(|partitions| {
             // A follower replaces partitions and LSM view under this lock, so both agree.
             let lsm = self.lsm.fixed();
             if first > last {
                 return (lsm, Vec::new());
             }
-            let index = |(number, count): (&i64, &u32)| self.index.partition(*number, *count);
-            (lsm, partitions.range(first..=last).map(index).collect())
+            let partitions = partitions.range(first..=last);
+            (lsm, partitions.map(|(id, count)| self.index.partition(*id, *count)).collect())
         })
     }
 
     /// Returns one partition in its present state, if it exists.
-    pub(crate) fn partition(&self, partition: i64) -> Option<Arc<PartitionIndex>> {
+    pub(crate) fn partition(&self, partition: PartitionId) -> Option<Arc<PartitionIndex>> {
         self.read_partitions(|all| {
             all.get(&partition).map(|count| self.index.partition(partition, *count))
         })
     }
 
-    pub(crate) fn read_partitions<T>(&self, read: impl FnOnce(&BTreeMap<i64, u32>) -> T) -> T {
+    pub(crate) fn read_partitions<T>(&self, read: impl FnOnce(&SeriesCounts) -> T) -> T {
         read(&self.partitions.read().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Returns the number of series that are registered in a partition.
-    pub(crate) fn series_count(&self, partition: i64) -> u32 {
+    pub(crate) fn series_count(&self, partition: PartitionId) -> u32 {
         self.read_partitions(|partitions| partitions.get(&partition).copied().unwrap_or(0))
     }
 
     /// Sets the ids of a partition whose series have no samples left.
-    pub(crate) fn set_deleted(&self, partition: i64, gone: RoaringBitmap) {
+    pub(crate) fn set_deleted(&self, partition: PartitionId, gone: RoaringBitmap) {
         // Together with the number of series, as in the look-ups.
         self.read_partitions(|_| self.index.set_deleted(partition, gone));
     }
 
     /// Sets the number of series that are registered in a partition.
-    pub(crate) fn set_series_count(&self, partition: i64, series_count: u32) {
+    pub(crate) fn set_series_count(&self, partition: PartitionId, series_count: u32) {
         let mut partitions = self.partitions.write().unwrap_or_else(PoisonError::into_inner);
         partitions.insert(partition, series_count);
     }
 
     /// Removes a deleted partition from the shared state.
-    pub(crate) fn remove_partition(&self, partition: i64) {
+    pub(crate) fn remove_partition(&self, partition: PartitionId) {
         let mut partitions = self.partitions.write().unwrap_or_else(PoisonError::into_inner);
         partitions.remove(&partition);
         self.index.remove(partition);

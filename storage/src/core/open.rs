@@ -22,7 +22,6 @@ use crate::metadata::Metadata;
 use crate::options::StoreOptions;
 use crate::retention::{Keeping, ReferenceTime, Rule};
 use crate::samples::columns::ColumnCache;
-use crate::window::partition_end_ms;
 
 impl Core {
     /// Rebuilds the state in memory from an open LSM.
@@ -46,7 +45,7 @@ impl Core {
         let sealing = tokio::sync::Mutex::new(SealState::new(&meta, leaving));
         meta.kept_from = leaving;
         if let Some(first_kept) = leaving {
-            head.changes.note_deleted_before(partition_end_ms(first_kept - 1));
+            head.changes.note_deleted_before(first_kept.start_ms());
         }
         let stored = std::mem::take(&mut meta.rules);
         let index = IndexCache::new(options.index_cache_bytes_max, options.sizes);

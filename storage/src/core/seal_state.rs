@@ -5,36 +5,36 @@ use std::collections::{BTreeMap, VecDeque};
 use crate::epoch::Epoch;
 use crate::log::commit::Log;
 use crate::meta::Meta;
-use crate::window::partition_end_ms;
+use crate::window::{PartitionId, Window};
 
 /// State of earlier seals.
 pub(crate) struct SealState {
     /// Last sealed epoch of each window.
-    pub(crate) watermarks: BTreeMap<i64, Epoch>,
+    pub(crate) watermarks: BTreeMap<Window, Epoch>,
     /// Stored first log epoch to replay.
     pub(crate) first_epoch: Epoch,
     /// Last closed window at the last seal of closed windows.
-    pub(crate) closed_window: i64,
+    pub(crate) closed_window: Window,
     /// Number of open samples of each window at the last check.
-    pub(crate) open: BTreeMap<i64, u64>,
+    pub(crate) open: BTreeMap<Window, u64>,
     /// Number of intents since the start; makes their keys unique in an epoch.
     pub(crate) intent_count: u32,
     /// Leftovers of cleaning and of failed seals, deleted once no selection reads them.
     pub(crate) leaving: VecDeque<Leaving>,
     /// First kept partition, and the first selection that sees no earlier one. Earlier partitions
     /// are deleted once all earlier selections have ended.
-    pub(crate) leaving_before: Option<(i64, u64)>,
+    pub(crate) leaving_before: Option<(PartitionId, u64)>,
     /// First kept partition, while it is stored.
-    pub(crate) kept_from: Option<i64>,
+    pub(crate) kept_from: Option<PartitionId>,
 }
 
 impl SealState {
     /// Returns the state after a start; the deletion of partitions before `leaving_before` resumes.
-    pub(crate) fn new(meta: &Meta, leaving_before: Option<i64>) -> SealState {
+    pub(crate) fn new(meta: &Meta, leaving_before: Option<PartitionId>) -> SealState {
         SealState {
             watermarks: meta.watermarks.clone(),
             first_epoch: meta.first_epoch,
-            closed_window: i64::MIN,
+            closed_window: Window::MIN,
             open: BTreeMap::new(),
             intent_count: 0,
             leaving: VecDeque::new(),
@@ -47,14 +47,14 @@ impl SealState {
     /// first log epoch: earlier partitions are deleted, and the log has no records of them. Their
     /// watermarks are deleted, too, so a replay would restore even their sealed records.
     pub(crate) fn has_left(&self, log: &Log, first_epoch: Epoch) -> bool {
-        let is_left = |first_kept: i64| !has_records_before(log, first_epoch, first_kept);
+        let is_left = |first_kept: PartitionId| !has_records_before(log, first_epoch, first_kept);
         self.leaving_before.is_none() && self.kept_from.is_some_and(is_left)
     }
 }
 
 /// Returns the first kept partition if a start finds earlier ones: their deletion was interrupted,
 /// or the log has records of them.
-pub(crate) fn leaving_before(meta: &Meta, log: &Log) -> Option<i64> {
+pub(crate) fn leaving_before(meta: &Meta, log: &Log) -> Option<PartitionId> {
     meta.kept_from.filter(|first_kept| {
         meta.partitions.range(..first_kept).next().is_some()
             || has_records_before(log, meta.first_epoch, *first_kept)
@@ -62,8 +62,8 @@ pub(crate) fn leaving_before(meta: &Meta, log: &Log) -> Option<i64> {
 }
 
 /// Returns whether records of log epochs from `first_epoch` on have samples before a partition.
-fn has_records_before(log: &Log, first_epoch: Epoch, partition: i64) -> bool {
-    log.has_records_before(first_epoch, partition_end_ms(partition - 1))
+fn has_records_before(log: &Log, first_epoch: Epoch, partition: PartitionId) -> bool {
+    log.has_records_before(first_epoch, partition.start_ms())
 }
 
 /// Leftovers of a day, kept after a failure or for running selections.
@@ -71,7 +71,7 @@ fn has_records_before(log: &Log, first_epoch: Epoch, partition: i64) -> bool {
 pub(crate) struct Leaving {
     /// First selection that does not read these leftovers.
     pub(crate) unread_from: u64,
-    pub(crate) partition: i64,
+    pub(crate) partition: PartitionId,
     /// Intents that list blocks.
     pub(crate) intents: Vec<Vec<u8>>,
     /// Set if the index has ids without samples.
@@ -80,17 +80,21 @@ pub(crate) struct Leaving {
 
 impl Leaving {
     /// Creates leftovers of runs that were not published.
-    pub(crate) fn unpublished(partition: i64, intents: Vec<Vec<u8>>) -> Leaving {
+    pub(crate) fn unpublished(partition: PartitionId, intents: Vec<Vec<u8>>) -> Leaving {
         Leaving::blocks(0, partition, intents)
     }
 
     /// Creates leftover blocks, which selections before `unread_from` may read.
-    pub(crate) fn blocks(unread_from: u64, partition: i64, intents: Vec<Vec<u8>>) -> Leaving {
+    pub(crate) fn blocks(
+        unread_from: u64,
+        partition: PartitionId,
+        intents: Vec<Vec<u8>>,
+    ) -> Leaving {
         Leaving { unread_from, partition, intents, ids: false }
     }
 
     /// Creates leftover ids without samples, which selections before `unread_from` may read.
-    pub(crate) fn ids(unread_from: u64, partition: i64) -> Leaving {
+    pub(crate) fn ids(unread_from: u64, partition: PartitionId) -> Leaving {
         Leaving { unread_from, partition, intents: Vec::new(), ids: true }
     }
 }

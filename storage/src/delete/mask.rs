@@ -18,7 +18,7 @@ use crate::lsm::Lsm;
 use crate::parallel::yielder::Yielder;
 use crate::samples::cursor::{PartsCursor, SeriesParts};
 use crate::samples::part::{Floats, Part, Parts, push_starts};
-use crate::window::{PARTITION_MS, partition_end_ms};
+use crate::window::PARTITION_MS;
 
 /// Deleted times of series in one partition: a set of ids for each tombstone, which is small even
 /// if it covers many series.
@@ -50,7 +50,7 @@ impl Masks {
         yielder: &mut Yielder,
     ) -> Result<Masks, SourceError> {
         let mut masks = Masks::default();
-        let partition_end_ms = partition_end_ms(index.number);
+        let partition_end_ms = index.partition.end_ms();
         let first_ms = start_ms.max(partition_end_ms.saturating_sub(PARTITION_MS));
         let last_ms = end_ms.min(partition_end_ms - 1);
         let relevant = tombstones.values().filter(|t| t.masks(first_ms, last_ms, Epoch::FIRST));

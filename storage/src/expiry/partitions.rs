@@ -12,7 +12,7 @@ use crate::keys;
 use crate::lsm::{Lsm, WriteSet};
 use crate::meta;
 use crate::value;
-use crate::window::{PARTITION_WINDOWS, date_of, partition_end_ms, partition_of_window, window_of};
+use crate::window::PartitionId;
 
 /// Maximum number of keys deleted in one write.
 const DELETE_KEYS: usize = 10_000;
@@ -32,9 +32,9 @@ pub(crate) async fn delete_expired(core: &Core) -> Result<(), StoreError> {
         release(core, &state);
         return Ok(());
     };
-    core.head.changes.note_deleted_before(partition_end_ms(first_kept - 1));
+    core.head.changes.note_deleted_before(first_kept.start_ms());
     if let Some(by_size) = by_size {
-        core.head.changes.note_deleted_by_size_before(partition_end_ms(by_size - 1));
+        core.head.changes.note_deleted_by_size_before(by_size.start_ms());
     }
     // Earlier selections still see the samples before the boundary, and see all of them.
     let (first_kept, unread_from) =
@@ -42,8 +42,8 @@ pub(crate) async fn delete_expired(core: &Core) -> Result<(), StoreError> {
     if !core.selections.have_ended_before(unread_from) {
         return Ok(());
     }
-    let first_window = first_kept.saturating_mul(PARTITION_WINDOWS);
-    let expired: Vec<i64> = {
+    let first_window = first_kept.first_window();
+    let expired: Vec<PartitionId> = {
         let partitions = core.partitions.read().unwrap_or_else(PoisonError::into_inner);
         partitions.range(..first_kept).map(|(number, _)| *number).collect()
     };
@@ -81,13 +81,11 @@ pub(crate) async fn delete_expired(core: &Core) -> Result<(), StoreError> {
     }
     for partition in &expired {
         let partition = *partition;
-        let first_window = partition.saturating_mul(PARTITION_WINDOWS);
-        let windows = first_window..first_window + PARTITION_WINDOWS;
-        let watermarks: Vec<Vec<u8>> = windows.map(keys::watermark).collect();
+        let watermarks: Vec<Vec<u8>> = partition.windows().map(keys::watermark).collect();
         delete_partition(core, partition, &watermarks).await?;
         core.remove_partition(partition);
         core.counters.note_deleted();
-        tracing::info!(day = date_of(partition), "deleted a day beyond the retention");
+        tracing::info!(day = partition.date(), "deleted a day beyond the retention");
     }
     core.lsm.drop_partitions_before(first_kept);
     state.watermarks.retain(|window, _| *window >= first_window);
@@ -105,8 +103,8 @@ fn release(core: &Core, state: &SealState) {
         return;
     };
     // Before any write: SSTs of deleted days are deleted without checking their contents.
-    core.lsm.keep_partitions_from(partition_of_window(window_of(floor_ms)));
-    core.head.for_each(|_, series| series.partition_id = NONE);
+    core.lsm.keep_partitions_from(PartitionId::of(floor_ms));
+    core.head.for_each(|_, series| series.id_in_partition = NONE);
     core.head.changes.release_deleted(floor_ms);
     tracing::info!("released days that an earlier retention excluded for reads and writes");
 }
@@ -119,7 +117,7 @@ fn releasable_from_ms(core: &Core) -> Option<i64> {
         return None;
     }
     let first_kept = core.floor_partition(time);
-    let floor_ms = first_kept.map_or(i64::MIN, |first_kept| partition_end_ms(first_kept - 1));
+    let floor_ms = first_kept.map_or(i64::MIN, PartitionId::start_ms);
     let changes = &core.head.changes;
     (changes.first_writable_ms(floor_ms) < changes.kept_from_ms()).then_some(floor_ms)
 }
@@ -138,20 +136,20 @@ pub(crate) async fn has_deleted_records(core: &Core) -> bool {
 ///
 /// Returns whether `kept` is obsolete: the size limit was removed or raised, so the deleted days
 /// may be written to again.
-pub(crate) fn hide_by_size(core: &Core, kept: Option<(i64, u64)>) -> bool {
+pub(crate) fn hide_by_size(core: &Core, kept: Option<(PartitionId, u64)>) -> bool {
     let bytes_max = core.keeping().bytes;
     let is_in_force = |of_bytes: u64| bytes_max.is_some_and(|bytes_max| bytes_max <= of_bytes);
     let deleted = kept.filter(|(_, of_bytes)| is_in_force(*of_bytes)).map(|(first, _)| first);
     let due = bytes_max.and_then(|bytes_max| first_that_fits(core, bytes_max));
     if let Some(first_kept) = deleted.max(due) {
-        core.head.changes.note_deleted_by_size_before(partition_end_ms(first_kept - 1));
+        core.head.changes.note_deleted_by_size_before(first_kept.start_ms());
     }
     kept.is_some() && deleted.is_none()
 }
 
 /// Returns the first partition to keep, if all files exceed `bytes_max`: the rest fits the limit,
 /// or is only the newest partition.
-fn first_that_fits(core: &Core, bytes_max: u64) -> Option<i64> {
+fn first_that_fits(core: &Core, bytes_max: u64) -> Option<PartitionId> {
     let (partitions, others) = core.lsm.live_bytes();
     let mut bytes = others + partitions.values().sum::<u64>();
     let (newest, _) = partitions.last_key_value()?;
@@ -161,7 +159,7 @@ fn first_that_fits(core: &Core, bytes_max: u64) -> Option<i64> {
             break;
         }
         bytes -= of_partition;
-        first_kept = Some(partition + 1);
+        first_kept = Some(partition.next());
     }
     first_kept
 }
@@ -169,7 +167,7 @@ fn first_that_fits(core: &Core, bytes_max: u64) -> Option<i64> {
 /// Deletes all keys of a partition; its entry is deleted last, together with the given keys.
 pub(crate) async fn delete_partition(
     core: &Core,
-    partition: i64,
+    partition: PartitionId,
     with_entry: &[Vec<u8>],
 ) -> Result<(), StoreError> {
     let mut set = WriteSet::default();
@@ -187,7 +185,7 @@ pub(crate) async fn delete_partition(
     core.lsm.commit(set).await?;
     delete_blocks(core, partition).await?;
     let start = keys::directories(partition);
-    let end = keys::partition(partition + 1);
+    let end = keys::partition(partition.next());
     delete_range(&core.lsm, &start, &end).await?;
     let mut set = WriteSet::default();
     set.delete(&keys::partition_entry(partition));
@@ -197,15 +195,14 @@ pub(crate) async fn delete_partition(
 }
 
 /// Deletes the blocks that the run directories list, without reading them.
-async fn delete_blocks(core: &Core, partition: i64) -> Result<(), StoreError> {
-    let first_window = partition.saturating_mul(PARTITION_WINDOWS);
+async fn delete_blocks(core: &Core, partition: PartitionId) -> Result<(), StoreError> {
     let mut set = WriteSet::default();
     let mut count = 0;
     let mut scan = core.lsm.scan_prefix(&keys::directories(partition)).await?;
     while let Some((key, bytes)) = scan.next().await? {
         let (metric, index, epoch) = keys::parse_directory(&key)
             .ok_or_else(|| value::corrupt(&key, "malformed directory key"))?;
-        let window = first_window + i64::from(index);
+        let window = partition.window(index);
         for entry in block::decode_directory(&key, &bytes)? {
             set.delete(&keys::block(metric, window, epoch, entry.first_id));
             count += 1;

@@ -23,7 +23,7 @@ use crate::error::StoreError;
 use crate::keys;
 use crate::lsm::WriteSet;
 use crate::retention::{Keeping, RetentionTime, Rule, are_same};
-use crate::window::{partition_of_window, window_of};
+use crate::window::PartitionId;
 
 /// Expires samples by the rules. On return, they are durably hidden.
 ///
@@ -90,8 +90,7 @@ fn next_tombstone(
         return None;
     }
     let end_ms = floor_ms - 1;
-    let partitions =
-        partition_of_window(window_of(start_ms))..=partition_of_window(window_of(end_ms));
+    let partitions = PartitionId::of(start_ms)..=PartitionId::of(end_ms);
     let is_any_sealed = core.read_partitions(|all| all.range(partitions).next().is_some());
     if !is_any_sealed && core.head.is_beside(start_ms, end_ms) {
         return None;
@@ -114,10 +113,10 @@ fn is_of(tombstone: &Tombstone, rule: &Rule) -> bool {
 /// Returns whether rules have expired the end of an uncleaned day. Within a day, cleanup waits,
 /// since it rewrites the whole day.
 pub(crate) fn is_cleaning_due(core: &Core, keeping: &Keeping) -> bool {
-    let day = |time_ms: i64| partition_of_window(window_of(time_ms));
     core.tombstones.all().values().any(|tombstone| {
         !tombstone.is_cleaned
-            && day(tombstone.start_ms) < day(tombstone.end_ms.saturating_add(1))
+            && PartitionId::of(tombstone.start_ms)
+                < PartitionId::of(tombstone.end_ms.saturating_add(1))
             && keeping
                 .rules
                 .iter()

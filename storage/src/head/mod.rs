@@ -26,7 +26,7 @@ use crate::index::{KnownLabels, LabelIndex, is_restricted};
 use crate::outcome::{Overflow, RefusedSeries};
 use crate::samples::scratch::Scratch;
 use crate::sizes::Sizes;
-use crate::window::window_of;
+use crate::window::Window;
 use active::Active;
 pub(crate) use active::HeadLimits;
 use order::HeadOrder;
@@ -54,7 +54,7 @@ pub(crate) struct Head {
     /// Maximum number of matching series that are always sorted by comparison.
     compared_series_max: usize,
     /// The first and the last window with open samples.
-    open_windows: Mutex<Option<(i64, i64)>>,
+    open_windows: Mutex<Option<(Window, Window)>>,
     /// Number of removals of series; a slot found before a removal may have another series.
     generation: AtomicU64,
     /// Counts of active series.
@@ -390,7 +390,7 @@ impl Head {
     }
 
     /// Extends the range of open windows by a first and a last window.
-    pub(crate) fn note_open(&self, windows: Option<(i64, i64)>) {
+    pub(crate) fn note_open(&self, windows: Option<(Window, Window)>) {
         let Some((first, last)) = windows else { return };
         let mut open = self.open_windows.lock().unwrap_or_else(PoisonError::into_inner);
         let (from, to) = open.unwrap_or((first, last));
@@ -398,14 +398,14 @@ impl Head {
     }
 
     /// Sets the range of open windows. The caller blocks commits.
-    pub(crate) fn set_open(&self, windows: Option<(i64, i64)>) {
+    pub(crate) fn set_open(&self, windows: Option<(Window, Window)>) {
         *self.open_windows.lock().unwrap_or_else(PoisonError::into_inner) = windows;
     }
 
     /// Returns whether a time range overlaps no open window.
     pub(crate) fn is_beside(&self, start_ms: i64, end_ms: i64) -> bool {
         let open = *self.open_windows.lock().unwrap_or_else(PoisonError::into_inner);
-        open.is_none_or(|(first, last)| window_of(end_ms) < first || window_of(start_ms) > last)
+        open.is_none_or(|(first, last)| Window::of(end_ms) < first || Window::of(start_ms) > last)
     }
 
     /// Calls `visit` with every series, and locks one shard at a time.
@@ -427,7 +427,7 @@ impl Head {
 
     /// Encodes raw samples of ended log epochs, up to `epoch_max`, in a range of slots, and
     /// condenses the windows that are due.
-    pub(crate) fn condense(&self, slots: Range<usize>, due: &BTreeSet<i64>, epoch_max: Epoch) {
+    pub(crate) fn condense(&self, slots: Range<usize>, due: &BTreeSet<Window>, epoch_max: Epoch) {
         let mut scratch = Scratch::new();
         for slot in slots {
             let mut shard = self.shard(slot as u32);

@@ -10,7 +10,7 @@ use crate::epoch::Epoch;
 use crate::samples::decided::{Decided, has_same_value};
 use crate::samples::part::{Parts, TailRoom};
 use crate::samples::scratch::Scratch;
-use crate::window::window_of;
+use crate::window::{PartitionId, Window};
 
 /// Marks an id or a reference that is not assigned.
 pub(crate) const NONE: u32 = u32::MAX;
@@ -38,10 +38,10 @@ pub(crate) struct HeadSeries {
     pub(crate) log_epoch: Epoch,
     /// Reference of the series in `log_epoch`.
     pub(crate) log_ref: u32,
-    /// The partition that `partition_id` belongs to.
-    pub(crate) partition: i64,
+    /// The partition that `id_in_partition` belongs to.
+    pub(crate) partition: PartitionId,
     /// The id in the index of `partition`, or [`NONE`].
-    pub(crate) partition_id: u32,
+    pub(crate) id_in_partition: u32,
     /// Set while the series counts as active.
     pub(crate) is_active: bool,
     /// Index of the window of the last append.
@@ -61,8 +61,8 @@ impl HeadSeries {
             newest_histogram: None,
             log_epoch: Epoch::NEVER,
             log_ref: NONE,
-            partition: i64::MIN,
-            partition_id: NONE,
+            partition: PartitionId::MIN,
+            id_in_partition: NONE,
             is_active: false,
             recent: 0,
             windows: Vec::new(),
@@ -127,7 +127,7 @@ impl HeadSeries {
         timestamp_ms: i64,
         grown_bytes: &mut usize,
     ) -> &mut OpenWindow {
-        let window = window_of(timestamp_ms);
+        let window = Window::of(timestamp_ms);
         let recent = self.recent as usize;
         let at = match self.windows.get(recent) {
             Some(open) if open.window == window && open.epoch == epoch => recent,
@@ -136,7 +136,7 @@ impl HeadSeries {
         &mut self.windows[at]
     }
 
-    fn window_at(&mut self, window: i64, epoch: Epoch, grown_bytes: &mut usize) -> usize {
+    fn window_at(&mut self, window: Window, epoch: Epoch, grown_bytes: &mut usize) -> usize {
         let found = self.windows.binary_search_by_key(&(window, epoch), |w| (w.window, w.epoch));
         let at = found.unwrap_or_else(|at| {
             // A vector's first allocation has room for four: too much for a million vectors.
@@ -157,7 +157,7 @@ impl HeadSeries {
         if timestamp_ms == self.newest_ms {
             return Some(bits == self.newest_bits && self.newest_if_histogram().is_none());
         }
-        let window = window_of(timestamp_ms);
+        let window = Window::of(timestamp_ms);
         self.windows.iter().rev().find(|w| w.window == window)?.holds(timestamp_ms, bits)
     }
 
@@ -202,7 +202,7 @@ impl HeadSeries {
     }
 
     /// Returns whether a window has samples of epochs up to `epoch_max`.
-    pub(crate) fn holds_window(&self, window: i64, epoch_max: Epoch) -> bool {
+    pub(crate) fn holds_window(&self, window: Window, epoch_max: Epoch) -> bool {
         self.windows.iter().any(|w| w.window == window && w.epoch <= epoch_max)
     }
 
@@ -239,7 +239,7 @@ impl HeadSeries {
     }
 
     /// Copies all parts of one window of epochs up to `epoch_max`, earlier writes first.
-    pub(crate) fn parts_of_window(&self, window: i64, epoch_max: Epoch) -> Parts {
+    pub(crate) fn parts_of_window(&self, window: Window, epoch_max: Epoch) -> Parts {
         let (mut parts, mut room) = (Parts::new(), TailRoom::default());
         for open in &self.windows {
             if open.window == window && open.epoch <= epoch_max {
@@ -252,7 +252,7 @@ impl HeadSeries {
 
     /// Damages the frames of a window.
     #[cfg(test)]
-    pub(crate) fn damage(&mut self, window: i64) {
+    pub(crate) fn damage(&mut self, window: Window) {
         self.windows.iter_mut().filter(|w| w.window == window).for_each(OpenWindow::damage);
     }
 
@@ -262,7 +262,7 @@ impl HeadSeries {
     /// A window of several epochs is not condensed: the seal packs its epochs together.
     pub(super) fn condense(
         &mut self,
-        due: &BTreeSet<i64>,
+        due: &BTreeSet<Window>,
         epoch_max: Epoch,
         s: &mut Scratch,
     ) -> usize {
@@ -285,7 +285,7 @@ impl HeadSeries {
     /// one condensed part. Returns its earliest and latest time.
     pub(crate) fn copy_condensed(
         &self,
-        window: i64,
+        window: Window,
         epoch_max: Epoch,
         out: &mut Vec<u8>,
     ) -> Option<TimeRange> {
@@ -295,7 +295,7 @@ impl HeadSeries {
     }
 
     /// Removes the sealed samples of one window, of epochs up to `epoch_max`. Returns their bytes.
-    pub(crate) fn drop_window(&mut self, window: i64, epoch_max: Epoch) -> usize {
+    pub(crate) fn drop_window(&mut self, window: Window, epoch_max: Epoch) -> usize {
         let before = self.bytes();
         self.windows.retain(|w| w.window != window || w.epoch > epoch_max);
         self.note_dropped();
@@ -311,7 +311,7 @@ impl HeadSeries {
     }
 
     /// Removes windows that are no longer open, by window and epoch. Returns their bytes.
-    pub(crate) fn retain_open(&mut self, is_open: impl Fn(i64, Epoch) -> bool) -> usize {
+    pub(crate) fn retain_open(&mut self, is_open: impl Fn(Window, Epoch) -> bool) -> usize {
         let before = self.bytes();
         self.windows.retain(|w| is_open(w.window, w.epoch));
         self.note_dropped();
@@ -319,7 +319,7 @@ impl HeadSeries {
     }
 
     /// Removes the windows before a window, since their partition is deleted.
-    pub(crate) fn drop_before(&mut self, window: i64) {
+    pub(crate) fn drop_before(&mut self, window: Window) {
         self.windows.retain(|w| w.window >= window);
         self.note_dropped();
     }

@@ -27,6 +27,7 @@ use crate::samples::part::{
     Floats, Frame, Part, Parts, Run, TailRoom, push_starts, sorted_later_wins,
 };
 use crate::samples::scratch::Scratch;
+use crate::window::Window;
 
 /// Maximum raw samples in the tail of an open window.
 pub(crate) const TAIL_LEN: usize = 32;
@@ -45,7 +46,7 @@ const LATE_HISTOGRAMS: usize = 16;
 /// Samples of a series in one window, from one log epoch.
 #[derive(Debug)]
 pub(crate) struct OpenWindow {
-    pub(super) window: i64,
+    pub(super) window: Window,
     pub(super) epoch: Epoch,
     /// Samples in the last of `frames`; 0 if no tail is to be merged into that frame.
     last_frame_len: u16,
@@ -103,7 +104,7 @@ fn frames_bytes(frames: &[Bytes]) -> usize {
 
 impl OpenWindow {
     /// Creates a window without samples.
-    pub(super) fn new(window: i64, epoch: Epoch) -> OpenWindow {
+    pub(super) fn new(window: Window, epoch: Epoch) -> OpenWindow {
         OpenWindow {
             window,
             epoch,

@@ -14,6 +14,7 @@ use roaring::RoaringBitmap;
 
 use super::partition::PartitionIndex;
 use crate::sizes::Sizes;
+use crate::window::PartitionId;
 
 /// Bounded cache of partition indexes.
 pub(crate) struct IndexCache {
@@ -41,9 +42,9 @@ pub(crate) struct IndexCacheStats {
 
 #[derive(Default)]
 struct Entries {
-    partitions: HashMap<i64, IndexEntry, RandomState>,
+    partitions: HashMap<PartitionId, IndexEntry, RandomState>,
     /// Deleted ids by partition. There are few such partitions, and they are never evicted.
-    deleted: HashMap<i64, Arc<RoaringBitmap>, RandomState>,
+    deleted: HashMap<PartitionId, Arc<RoaringBitmap>, RandomState>,
     /// Increments with each look-up.
     clock: u64,
 }
@@ -73,7 +74,11 @@ impl IndexCache {
 
     /// Returns the index of a partition with `series_count` series. The caller locks the list of
     /// partitions, so that the count is current.
-    pub(crate) fn partition(&self, partition: i64, series_count: u32) -> Arc<PartitionIndex> {
+    pub(crate) fn partition(
+        &self,
+        partition: PartitionId,
+        series_count: u32,
+    ) -> Arc<PartitionIndex> {
         let mut entries = self.entries();
         entries.clock += 1;
         let clock = entries.clock;
@@ -109,7 +114,7 @@ impl IndexCache {
     }
 
     /// Invalidates the runs of a partition, as new ones have been published.
-    pub(crate) fn invalidate_runs(&self, partition: i64) {
+    pub(crate) fn invalidate_runs(&self, partition: PartitionId) {
         let mut entries = self.entries();
         if let Some(entry) = entries.partitions.get_mut(&partition) {
             entry.index = Arc::new(entry.index.with_other_runs());
@@ -117,19 +122,19 @@ impl IndexCache {
     }
 
     /// Sets the deleted ids of a partition.
-    pub(crate) fn set_deleted(&self, partition: i64, deleted: RoaringBitmap) {
+    pub(crate) fn set_deleted(&self, partition: PartitionId, deleted: RoaringBitmap) {
         let mut entries = self.entries();
         entries.deleted.insert(partition, Arc::new(deleted));
         entries.partitions.remove(&partition);
     }
 
     /// Returns whether a partition has deleted ids.
-    pub(crate) fn has_deleted(&self, partition: i64) -> bool {
+    pub(crate) fn has_deleted(&self, partition: PartitionId) -> bool {
         self.entries().deleted.contains_key(&partition)
     }
 
     /// Removes a deleted partition.
-    pub(crate) fn remove(&self, partition: i64) {
+    pub(crate) fn remove(&self, partition: PartitionId) {
         let mut entries = self.entries();
         entries.partitions.remove(&partition);
         entries.deleted.remove(&partition);
@@ -179,18 +184,18 @@ mod tests {
     use model::Matcher;
 
     fn known(cache: &IndexCache, partition: i64) -> bool {
-        cache.partition(partition, 9).knows(&Matcher::equal("a", "b"))
+        cache.partition(PartitionId::new(partition), 9).knows(&Matcher::equal("a", "b"))
     }
 
     #[test]
     fn the_least_recently_used_partition_is_evicted_whole() {
         let cache = IndexCache::new(1 << 20, Sizes::default());
         let one = {
-            cache.partition(1, 9).note_none(&Matcher::equal("a", "b"));
+            cache.partition(PartitionId::new(1), 9).note_none(&Matcher::equal("a", "b"));
             cache.stats().bytes
         };
         for partition in 2..5 {
-            cache.partition(partition, 9).note_none(&Matcher::equal("a", "b"));
+            cache.partition(PartitionId::new(partition), 9).note_none(&Matcher::equal("a", "b"));
         }
         assert_eq!(cache.stats().bytes, 4 * one);
         assert!(known(&cache, 1));
@@ -206,20 +211,20 @@ mod tests {
     #[test]
     fn registrations_and_deletions_begin_other_facts() {
         let cache = IndexCache::new(1 << 20, Sizes::default());
-        let before = cache.partition(1, 9);
+        let before = cache.partition(PartitionId::new(1), 9);
         before.note_none(&Matcher::equal("a", "b"));
-        cache.invalidate_runs(1);
+        cache.invalidate_runs(PartitionId::new(1));
         assert!(known(&cache, 1), "runs do not change postings");
-        assert!(!cache.partition(1, 10).knows(&Matcher::equal("a", "b")));
+        assert!(!cache.partition(PartitionId::new(1), 10).knows(&Matcher::equal("a", "b")));
         assert!(before.knows(&Matcher::equal("a", "b")), "readers of the old index may continue");
-        cache.remove(1);
+        cache.remove(PartitionId::new(1));
         assert!(!known(&cache, 1));
     }
 
     #[test]
     fn a_cache_without_bytes_keeps_nothing() {
         let cache = IndexCache::new(0, Sizes::default());
-        cache.partition(1, 9).note_none(&Matcher::equal("a", "b"));
+        cache.partition(PartitionId::new(1), 9).note_none(&Matcher::equal("a", "b"));
         assert!(!known(&cache, 1));
         assert_eq!(cache.stats().bytes, 0);
     }

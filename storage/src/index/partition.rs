@@ -31,6 +31,7 @@ use crate::lsm::Lsm;
 use crate::parallel::yielder::Yielder;
 use crate::sizes::Sizes;
 use crate::value;
+use crate::window::PartitionId;
 
 /// Maximum number of reads of one partition in flight.
 const READS_MAX: usize = 8;
@@ -45,8 +46,7 @@ const ENTRY_BYTES: usize = 96;
 /// Index of a partition in one state.
 #[derive(Clone)]
 pub(crate) struct PartitionIndex {
-    /// Days since the epoch.
-    pub(crate) number: i64,
+    pub(crate) partition: PartitionId,
     /// Number of registered series: ids start at 0.
     pub(crate) series_count: u32,
     /// Deleted ids, which are not used again.
@@ -87,7 +87,7 @@ pub(crate) type LabelValues = [(SmolStr, Ids)];
 impl PartitionIndex {
     /// Creates an empty index.
     pub(crate) fn new(
-        number: i64,
+        partition: PartitionId,
         series_count: u32,
         deleted: Arc<RoaringBitmap>,
         results_max: usize,
@@ -95,7 +95,8 @@ impl PartitionIndex {
         usage: Arc<Usage>,
     ) -> PartitionIndex {
         let index = Arc::new(IndexContents::new(results_max));
-        PartitionIndex { number, series_count, deleted, index, runs: Arc::default(), sizes, usage }
+        let runs = Arc::default();
+        PartitionIndex { partition, series_count, deleted, index, runs, sizes, usage }
     }
 
     /// Returns the index with more series; full pages stay valid.
@@ -239,7 +240,7 @@ impl PartitionIndex {
         }
         self.count_lookup(false);
         let mut scan =
-            lsm.scan_prefix(&keys::postings_of_pair(self.number, name, label_value)).await?;
+            lsm.scan_prefix(&keys::postings_of_pair(self.partition, name, label_value)).await?;
         while let Some((key, bytes)) = scan.next().await? {
             ids |= decode_postings(&key, &bytes)?;
         }
@@ -275,7 +276,7 @@ impl PartitionIndex {
             return Ok(union);
         }
         self.count_lookup(false);
-        let prefix = keys::postings_of_value_prefix(self.number, matcher.name(), prefix);
+        let prefix = keys::postings_of_value_prefix(self.partition, matcher.name(), prefix);
         let mut scan = lsm.scan_prefix(&prefix).await?;
         while let Some((key, bytes)) = scan.next().await? {
             yielder.work(1).await?;
@@ -300,7 +301,7 @@ impl PartitionIndex {
         }
         self.count_lookup(false);
         let mut table: Vec<(SmolStr, Ids)> = Vec::new();
-        let mut scan = lsm.scan_prefix(&keys::postings_of_name(self.number, name)).await?;
+        let mut scan = lsm.scan_prefix(&keys::postings_of_name(self.partition, name)).await?;
         while let Some((key, bytes)) = scan.next().await? {
             yielder.work(1).await?;
             let (_, value) = parse_postings(&key)?;
@@ -336,13 +337,13 @@ impl PartitionIndex {
         }
         self.count_lookup(false);
         let mut names: Vec<Box<str>> = Vec::new();
-        let mut start = keys::postings(self.number);
-        let end = keys::postings_end(self.number);
+        let mut start = keys::postings(self.partition);
+        let end = keys::postings_end(self.partition);
         // One scan per name, as a name may have any number of values.
         while let Some((key, bytes)) = lsm.first(&start, &end).await? {
             yielder.work(1).await?;
             let (name, _) = parse_postings(&key)?;
-            start = keys::postings_after_name(self.number, &name);
+            start = keys::postings_after_name(self.partition, &name);
             let is_there = |id: u32| id < self.series_count && !self.deleted.contains(id);
             let is_registered = decode_postings(&key, &bytes)?.min().is_some_and(is_there);
             if is_registered || !self.label_values(lsm, &name, yielder).await?.is_empty() {
@@ -439,7 +440,7 @@ impl PartitionIndex {
             let first_id = page * page_ids;
             while let Some(id) = ids.next_if(|id| id - first_id < page_ids) {
                 let labels = labels.get((id - first_id) as usize).ok_or_else(|| {
-                    let key = keys::forward_page(self.number, page);
+                    let key = keys::forward_page(self.partition, page);
                     value::corrupt(&key, format!("labels of series {id} are missing"))
                 })?;
                 found.push((id, labels.clone()));
@@ -480,13 +481,14 @@ impl PartitionIndex {
         let (Some(first), Some(last)) = (pages.first(), pages.last()) else {
             return Ok(Vec::new());
         };
-        let missing =
-            |page: u32| value::corrupt(&keys::forward_page(self.number, page), "page is missing");
+        let missing = |page: u32| {
+            value::corrupt(&keys::forward_page(self.partition, page), "page is missing")
+        };
         let page_work = self.sizes.page_ids as usize;
         let mut found = Vec::with_capacity(pages.len());
         if pages.len() * RANGE_SHARE > (last - first) as usize {
-            let start = keys::forward_page(self.number, *first);
-            let end = keys::forward_page(self.number, last + 1);
+            let start = keys::forward_page(self.partition, *first);
+            let end = keys::forward_page(self.partition, last + 1);
             let mut scan = lsm.scan(&start, &end).await?;
             let mut wanted = pages.iter().copied().peekable();
             while let Some((key, bytes)) = scan.next().await? {
@@ -502,7 +504,7 @@ impl PartitionIndex {
             }
         } else {
             let read = |page: u32| async move {
-                let key = keys::forward_page(self.number, page);
+                let key = keys::forward_page(self.partition, page);
                 Ok::<_, StoreError>((page, Bytes::from(key.clone()), lsm.get(&key).await?))
             };
             let mut reads = stream::iter(pages.iter().copied()).map(read).buffered(READS_MAX);

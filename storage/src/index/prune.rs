@@ -23,6 +23,7 @@ use crate::keys;
 use crate::lsm::Lsm;
 use crate::parallel::yielder::Yielder;
 use crate::value;
+use crate::window::PartitionId;
 
 /// Maximum number of partitions that are read concurrently.
 const PARTITIONS_AT_ONCE: usize = 16;
@@ -69,11 +70,11 @@ pub(crate) async fn prune(
                 let Some(found) = found else { continue };
                 note(lsm, &partitions, matcher, &found, budget).await?;
                 let known = partitions.iter().filter(|index| index.knows(matcher));
-                known.map(|index| index.number).chain(found.into_keys()).collect()
+                known.map(|index| index.partition).chain(found.into_keys()).collect()
             }
         };
         partitions.retain(|index| {
-            let may_hold = holding.contains(&index.number);
+            let may_hold = holding.contains(&index.partition);
             if !may_hold {
                 index.note_none(matcher);
             }
@@ -89,7 +90,7 @@ async fn partitions_of(
     matcher: &Matcher,
     values: &[&str],
     yielder: &mut Yielder,
-) -> Result<BTreeSet<i64>, SourceError> {
+) -> Result<BTreeSet<PartitionId>, SourceError> {
     let mut holding = BTreeSet::new();
     for label_value in values {
         let prefix = keys::dictionary_of_pair(matcher.name(), label_value);
@@ -97,7 +98,7 @@ async fn partitions_of(
         while let Some((key, _)) = scan.next().await? {
             yielder.work(1).await?;
             let number = keys::parse_ordered(&key, &prefix).ok_or_else(|| malformed(&key))?;
-            holding.insert(number);
+            holding.insert(PartitionId::new(number));
         }
     }
     Ok(holding)
@@ -111,19 +112,19 @@ async fn matching(
     matcher: &Matcher,
     prefix: &str,
     yielder: &mut Yielder,
-) -> Result<Option<BTreeMap<i64, Vec<String>>>, SourceError> {
+) -> Result<Option<BTreeMap<PartitionId, Vec<String>>>, SourceError> {
     let unknown = partitions.iter().filter(|index| !index.knows(matcher));
-    let unknown: BTreeSet<i64> = unknown.map(|index| index.number).collect();
-    let mut found: BTreeMap<i64, Vec<String>> = BTreeMap::new();
+    let unknown: BTreeSet<PartitionId> = unknown.map(|index| index.partition).collect();
+    let mut found: BTreeMap<PartitionId, Vec<String>> = BTreeMap::new();
     let (mut value_before, mut is_wanted) = (None, false);
     let (mut values, mut matching, mut asked, mut beside, mut found_count) = (0, 0, 0, 0, 0);
     let name = matcher.name();
     let mut scan = lsm.scan_prefix(&keys::dictionary_of_value_prefix(name, prefix)).await?;
     while let Some((key, _)) = scan.next().await? {
         yielder.work(1).await?;
-        let (label_value, number) =
+        let (label_value, partition) =
             keys::parse_dictionary(&key, name).ok_or_else(|| malformed(&key))?;
-        if !unknown.contains(&number) {
+        if !unknown.contains(&partition) {
             beside += 1;
             if beside > BESIDE_MAX + asked * BESIDE_SHARE {
                 return Ok(None);
@@ -138,7 +139,7 @@ async fn matching(
             value_before = Some(label_value.clone());
         }
         if is_wanted {
-            found.entry(number).or_default().push(label_value);
+            found.entry(partition).or_default().push(label_value);
             found_count += 1;
             let are_many = matching > MATCHING_MAX && matching * MATCHING_SHARE > values;
             if are_many || found_count > FOUND_MAX {
@@ -154,11 +155,11 @@ async fn note(
     lsm: &Lsm,
     partitions: &[Arc<PartitionIndex>],
     matcher: &Matcher,
-    found: &BTreeMap<i64, Vec<String>>,
+    found: &BTreeMap<PartitionId, Vec<String>>,
     budget: &Budget,
 ) -> Result<(), SourceError> {
     let with_values =
-        partitions.iter().filter_map(|index| Some((index, found.get(&index.number)?)));
+        partitions.iter().filter_map(|index| Some((index, found.get(&index.partition)?)));
     let notes: Vec<BoxFuture<'_, _>> = with_values
         .map(|(index, values)| index.note_values(lsm, matcher, values, budget).boxed())
         .collect();

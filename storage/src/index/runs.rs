@@ -13,7 +13,7 @@ use crate::error::StoreError;
 use crate::keys;
 use crate::lsm::Lsm;
 use crate::value;
-use crate::window::PARTITION_WINDOWS;
+use crate::window::Window;
 
 /// Bytes that a metric or a run counts in addition to its blocks.
 const RUN_BYTES: usize = 64;
@@ -21,8 +21,7 @@ const RUN_BYTES: usize = 64;
 /// Run of a metric: the samples of one window that were sealed together.
 #[derive(Debug, Clone)]
 pub(crate) struct MetricRun {
-    /// Windows since the epoch.
-    pub(crate) window: i64,
+    pub(crate) window: Window,
     /// The log epoch that was sealed.
     pub(crate) epoch: Epoch,
     /// Its blocks, by id.
@@ -88,9 +87,9 @@ impl PartitionIndex {
         }
         let is_whole = unknown.len() > self.sizes.metric_scans_max;
         let prefixes: Vec<Vec<u8>> = if is_whole {
-            vec![keys::directories(self.number)]
+            vec![keys::directories(self.partition)]
         } else {
-            unknown.iter().map(|m| keys::directories_of_metric(self.number, *m)).collect()
+            unknown.iter().map(|m| keys::directories_of_metric(self.partition, *m)).collect()
         };
         let mut found: HashMap<u64, Vec<MetricRun>, RandomState> =
             unknown.iter().map(|metric| (*metric, Vec::new())).collect();
@@ -99,7 +98,7 @@ impl PartitionIndex {
             while let Some((key, bytes)) = scan.next().await? {
                 let (metric, index, epoch) = keys::parse_directory(&key)
                     .ok_or_else(|| value::corrupt(&key, "malformed directory key"))?;
-                let window = self.number.saturating_mul(PARTITION_WINDOWS) + i64::from(index);
+                let window = self.partition.window(index);
                 let blocks = block::decode_directory(&key, &bytes)?.into();
                 found.entry(metric).or_default().push(MetricRun { window, epoch, blocks });
             }

@@ -7,7 +7,7 @@ use super::record::LogRecord;
 use crate::epoch::Epoch;
 use crate::head::Head;
 use crate::samples::scratch::Scratch;
-use crate::window::window_of;
+use crate::window::Window;
 
 /// Adds the samples of a record to the series in the given slots, except samples of windows
 /// that are not wanted. Returns the latest time.
@@ -16,7 +16,7 @@ pub(super) fn apply(
     epoch: Epoch,
     record: &LogRecord,
     slots: &[u32],
-    is_wanted: impl FnMut(i64) -> bool,
+    is_wanted: impl FnMut(Window) -> bool,
     info: &mut EpochInfo,
     scratch: &mut Scratch,
 ) -> i64 {
@@ -61,24 +61,24 @@ pub(super) fn apply(
 }
 
 /// Returns the first and the last window.
-pub(super) fn ends(windows: &BTreeMap<i64, u64>) -> Option<(i64, i64)> {
+pub(super) fn ends(windows: &BTreeMap<Window, u64>) -> Option<(Window, Window)> {
     Some((*windows.first_key_value()?.0, *windows.last_key_value()?.0))
 }
 
 /// Filter of windows, which counts the samples of each wanted window.
 struct WantedWindows<'a, F> {
     is_wanted: F,
-    windows: &'a mut BTreeMap<i64, u64>,
+    windows: &'a mut BTreeMap<Window, u64>,
     /// The last window that was looked up, and whether it is wanted.
-    recent: Option<(i64, bool)>,
+    recent: Option<(Window, bool)>,
     /// Samples of that window that are not in `windows` yet.
     count: u64,
 }
 
-impl<F: FnMut(i64) -> bool> WantedWindows<'_, F> {
+impl<F: FnMut(Window) -> bool> WantedWindows<'_, F> {
     #[inline]
     fn has(&mut self, timestamp_ms: i64) -> bool {
-        let window = window_of(timestamp_ms);
+        let window = Window::of(timestamp_ms);
         match self.recent {
             Some((recent, is_wanted)) if recent == window => {
                 self.count += 1;

@@ -36,13 +36,13 @@ use crate::metadata::{self, Metadata};
 use crate::outcome::{AppendOutcome, ExemplarCounts};
 use crate::retention::RetentionFloors;
 use crate::samples::scratch::Scratch;
-use crate::window::TimeBounds;
+use crate::window::{TimeBounds, Window};
 
 /// Contents of a log epoch.
 #[derive(Debug, Default, Clone)]
 pub(crate) struct EpochInfo {
     /// Number of samples in each window.
-    pub(crate) windows: BTreeMap<i64, u64>,
+    pub(crate) windows: BTreeMap<Window, u64>,
     /// Records, numbered from 0.
     pub(crate) record_count: u64,
     /// Bytes of the records.
@@ -150,7 +150,7 @@ impl Log {
     }
 
     /// Returns the first and the last window with unsealed samples.
-    pub(crate) fn open_windows(&self) -> Option<(i64, i64)> {
+    pub(crate) fn open_windows(&self) -> Option<(Window, Window)> {
         let all = self.epochs.values().filter_map(|info| ends(&info.windows));
         all.reduce(|a, b| (a.0.min(b.0), a.1.max(b.1)))
     }

@@ -16,6 +16,7 @@ use crate::head::series::HeadSeries;
 use crate::keys;
 use crate::lsm::Lsm;
 use crate::meta::Meta;
+use crate::window::Window;
 
 /// Position of a replay in the log.
 #[derive(Default)]
@@ -120,7 +121,7 @@ impl Replay {
         log: &mut Log,
         key: &[u8],
         value: &[u8],
-        is_open: impl Fn(i64, Epoch) -> bool,
+        is_open: impl Fn(Window, Epoch) -> bool,
     ) -> Result<Option<i64>, StoreError> {
         let corrupt = |detail: String| StoreError::Corrupt {
             location: format!("log record {}", keys::printable(key)),
@@ -153,7 +154,7 @@ impl Replay {
         info.ref_count = self.slots_of_refs.len() as u32;
         let earliest_ms = record.earliest_ms();
         info.note_earliest(earliest_ms);
-        let is_wanted = |window: i64| is_open(window, epoch);
+        let is_wanted = |window: Window| is_open(window, epoch);
         let newest_ms = apply(head, epoch, &record, &slots, is_wanted, info, &mut log.scratch);
         head.note_open(ends(&info.windows));
         log.newest_ms = log.newest_ms.max(newest_ms);

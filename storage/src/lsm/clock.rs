@@ -239,7 +239,8 @@ mod tests {
     async fn write_files(lsm: &Lsm) {
         for value in 0..8 {
             let mut set = WriteSet::default();
-            set.put([&keys::partition(20_000)[..], b"b"].concat(), vec![value]);
+            let day = crate::window::PartitionId::new(20_000);
+            set.put([&keys::partition(day)[..], b"b"].concat(), vec![value]);
             lsm.commit(set).await.unwrap();
             lsm.flush_to_files().await.unwrap();
         }

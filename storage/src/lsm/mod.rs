@@ -56,6 +56,7 @@ pub(crate) use testing::{
 use crate::epoch::Epoch;
 use crate::error::StoreError;
 use crate::keys;
+use crate::window::PartitionId;
 
 /// Location of damage that SlateDB does not name.
 pub(crate) const OBJECT_STORE: &str = "the object store";
@@ -220,12 +221,12 @@ impl Lsm {
     }
 
     /// Drops the segments of partitions before one. Their keys have been deleted.
-    pub(crate) fn drop_partitions_before(&self, partition: i64) {
+    pub(crate) fn drop_partitions_before(&self, partition: PartitionId) {
         self.compaction_requests.drop_partitions_before(partition);
     }
 
     /// Stops dropping segments of partitions from one on, as they may be written to.
-    pub(crate) fn keep_partitions_from(&self, partition: i64) {
+    pub(crate) fn keep_partitions_from(&self, partition: PartitionId) {
         self.compaction_requests.keep_partitions_from(partition);
     }
 
@@ -236,7 +237,7 @@ impl Lsm {
 
     /// Compacts a partition into one sorted run, to free the space of deleted keys. The deletes
     /// must have been flushed.
-    pub(crate) fn compact_partition(&self, partition: i64) {
+    pub(crate) fn compact_partition(&self, partition: PartitionId) {
         self.compaction_requests.compact_partition(partition, self.manifest().id());
     }
 
@@ -281,7 +282,7 @@ impl Lsm {
 
     /// Returns the bytes of SSTs of each partition, and of all other SSTs together. Segments that
     /// are to be dropped are not counted.
-    pub(crate) fn live_bytes(&self) -> (BTreeMap<i64, u64>, u64) {
+    pub(crate) fn live_bytes(&self) -> (BTreeMap<PartitionId, u64>, u64) {
         let manifest = self.manifest();
         let (mut partitions, mut others) = (BTreeMap::new(), 0);
         for segment in manifest.segments() {
@@ -312,7 +313,7 @@ impl Lsm {
     }
 
     /// Returns the bytes of SSTs of each partition.
-    pub(crate) fn partition_bytes(&self) -> HashMap<i64, u64> {
+    pub(crate) fn partition_bytes(&self) -> HashMap<PartitionId, u64> {
         let manifest = self.manifest();
         let segments = manifest.segments().iter().filter_map(|segment| {
             let partition = keys::parse_partition(segment.prefix())?;

@@ -23,6 +23,7 @@ use crate::samples::columns::{self, BlockKey, BlockSlots, ColumnCache, KeptColum
 use crate::samples::part::{Frame, Part, Parts, Run};
 use crate::sizes::Sizes;
 use crate::value;
+use crate::window::Window;
 
 /// Maximum number of reads of one partition in flight.
 const READS_MAX: usize = 8;
@@ -37,7 +38,7 @@ const COLUMN_LEN_MAX: usize = 1 << 14;
 
 /// Blocks of one run of one metric.
 pub(crate) struct WantedRun {
-    pub(crate) window: i64,
+    pub(crate) window: Window,
     pub(crate) epoch: Epoch,
     /// All blocks of the run.
     pub(crate) entries: Vec<(BlockEntry, Want)>,

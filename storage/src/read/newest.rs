@@ -7,6 +7,7 @@ use smallvec::smallvec;
 use super::order::FoundSeries;
 use crate::head::series::{HeadSeries, NONE};
 use crate::samples::part::{Part, TailRoom};
+use crate::window::PartitionId;
 
 /// Series with its newest sample.
 pub(super) type Newest = (Labels, NewestSample);
@@ -25,17 +26,17 @@ impl NewestSample {
     /// Creates the newest float of a series.
     #[inline]
     pub(super) fn new(series: &HeadSeries, timestamp_ms: i64, value: f64) -> NewestSample {
-        let partition = i32::try_from(series.partition);
-        let id = if partition.is_ok() { series.partition_id } else { NONE };
+        let partition = i32::try_from(series.partition.number());
+        let id = if partition.is_ok() { series.id_in_partition } else { NONE };
         NewestSample { timestamp_ms, value, partition: partition.unwrap_or_default(), id }
     }
 }
 
 /// Returns the ids in a partition of series whose newest sample is later than a time.
-pub(super) fn ids_after(newest: &[Newest], partition: i64, time_ms: i64) -> RoaringBitmap {
+pub(super) fn ids_after(newest: &[Newest], partition: PartitionId, time_ms: i64) -> RoaringBitmap {
     let is_known = |sample: &&NewestSample| {
         sample.id != NONE
-            && i64::from(sample.partition) == partition
+            && i64::from(sample.partition) == partition.number()
             && sample.timestamp_ms > time_ms
     };
     let samples = newest.iter().map(|(_, sample)| sample);

@@ -23,7 +23,7 @@ use crate::lsm::Lsm;
 use crate::parallel::shares::apart;
 use crate::parallel::yielder::Yielder;
 use crate::samples::part::Parts;
-use crate::window::window_of;
+use crate::window::Window;
 
 /// Loaded data of a partition.
 pub(crate) struct Loaded {
@@ -51,7 +51,7 @@ pub(crate) async fn load(
 ) -> Result<Loaded, SourceError> {
     let PartitionSelection { lsm, index, tombstones, matchers, range } = *wanted;
     let mut yielder = Yielder::new(budget);
-    let windows = window_of(range.start_ms)..=window_of(range.end_ms);
+    let windows = Window::of(range.start_ms)..=Window::of(range.end_ms);
     let sealed_ms = latest_of(lsm, index, matchers, &windows, range, &mut yielder).await?;
     let Some(sealed_ms) = sealed_ms else { return Ok(Loaded { series: Vec::new() }) };
     let unwanted = unwanted(sealed_ms);
@@ -86,7 +86,7 @@ async fn load_parts(
     place: &BlockSource<'_>,
     index: &PartitionIndex,
     resolved: &Resolved,
-    windows: &RangeInclusive<i64>,
+    windows: &RangeInclusive<Window>,
     range: TimeRange,
     charge: &mut (dyn FnMut(usize) -> Result<(), SourceError> + Send),
     yielder: &mut Yielder,
@@ -118,7 +118,7 @@ async fn latest_of(
     lsm: &Lsm,
     index: &PartitionIndex,
     matchers: &[Matcher],
-    windows: &RangeInclusive<i64>,
+    windows: &RangeInclusive<Window>,
     TimeRange { start_ms, end_ms }: TimeRange,
     yielder: &mut Yielder,
 ) -> Result<Option<i64>, SourceError> {
@@ -197,7 +197,7 @@ pub(crate) async fn matching_labels(
         charge(masks.bytes())?;
         let doubtful = index.labels_of(lsm, &core.head, masks.ids(), &mut yielder).await?;
         let doubtful = Resolved::new(doubtful);
-        let windows = window_of(range.start_ms)..=window_of(range.end_ms);
+        let windows = Window::of(range.start_ms)..=Window::of(range.end_ms);
         let place =
             BlockSource { lsm, columns: &core.columns, sizes: &core.options.sizes, masks: &masks };
         let parts =
@@ -228,7 +228,7 @@ async fn wanted_runs(
     lsm: &Lsm,
     index: &PartitionIndex,
     metrics: &BTreeMap<u64, RoaringBitmap>,
-    windows: &RangeInclusive<i64>,
+    windows: &RangeInclusive<Window>,
     TimeRange { start_ms, end_ms }: TimeRange,
 ) -> Result<Vec<(u64, Vec<WantedRun>)>, StoreError> {
     let hashes: Vec<u64> = metrics.keys().copied().collect();

@@ -112,7 +112,7 @@ async fn load_partition(
     budget.check()?;
     let mut charge = Reservation::empty(budget);
     let mut add = |bytes| charge.grow(bytes as u64).map_err(SourceError::from);
-    let unwanted = |sealed_ms| newest::ids_after(newest, wanted.index.number, sealed_ms);
+    let unwanted = |sealed_ms| newest::ids_after(newest, wanted.index.partition, sealed_ms);
     let loaded = partition::load(core, &wanted, &unwanted, &mut add, budget).await?;
     Ok((loaded.series, charge))
 }

@@ -15,7 +15,7 @@ use crate::index::partition::PartitionIndex;
 use crate::keys;
 use crate::lsm::Lsm;
 use crate::parallel::yielder::Yielder;
-use crate::window::{partition_end_ms, partition_of_window, window_of};
+use crate::window::PartitionId;
 
 /// Warms the caches with the partitions of a time span up to now.
 ///
@@ -23,13 +23,13 @@ use crate::window::{partition_end_ms, partition_of_window, window_of};
 pub(crate) async fn warm_up(core: Arc<Core>, span_ms: i64) {
     let started = Instant::now();
     let start_ms = core.options.clock.now_ms().saturating_sub(span_ms);
-    let first = partition_of_window(window_of(start_ms));
-    let days: Vec<i64> =
+    let first = PartitionId::of(start_ms);
+    let days: Vec<PartitionId> =
         core.read_partitions(|all| all.range(first..).map(|(number, _)| *number).collect());
     let mut bytes_left = block_bytes_max(&core);
     for day in days.iter().rev() {
         if let Err(error) = warm_day(&core, *day, &mut bytes_left).await {
-            tracing::error!(day, %error, "cache warm-up of a day failed");
+            tracing::error!(day = day.number(), %error, "cache warm-up of a day failed");
         }
         core.index.trim();
         if bytes_left == 0 {
@@ -45,13 +45,17 @@ pub(crate) async fn warm_up(core: Arc<Core>, span_ms: i64) {
 }
 
 /// Warms the caches with a day, unless it has been deleted.
-async fn warm_day(core: &Arc<Core>, day: i64, bytes_left: &mut u64) -> Result<(), SourceError> {
+async fn warm_day(
+    core: &Arc<Core>,
+    day: PartitionId,
+    bytes_left: &mut u64,
+) -> Result<(), SourceError> {
     // Like a selection, keeps deleted parts of the index until it has been read.
     let pin = Pin::new(core);
-    if partition_end_ms(day) <= pin.visible_min_ms {
+    if day.end_ms() <= pin.visible_min_ms {
         return Ok(());
     }
-    let last_ms = partition_end_ms(day) - 1;
+    let last_ms = day.end_ms() - 1;
     let (lsm, index) = core.partitions_between(TimeRange::new(last_ms, last_ms));
     let [index] = &index[..] else { return Ok(()) };
     warm_index(core, &lsm, index).await?;
@@ -94,7 +98,7 @@ async fn warm_blocks(
     index: &PartitionIndex,
     bytes_left: &mut u64,
 ) -> Result<(), SourceError> {
-    let mut scan = lsm.scan_prefix(&keys::blocks(index.number)).await?;
+    let mut scan = lsm.scan_prefix(&keys::blocks(index.partition)).await?;
     while *bytes_left > 0
         && let Some((key, value)) = scan.next().await?
     {

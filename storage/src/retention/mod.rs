@@ -22,7 +22,7 @@ use model::{Batch, HistogramSample, Labels, MatchOp, Matcher};
 use crate::error::StoreError;
 use crate::matchers::{push_matchers, take_matchers};
 use crate::varint::{push_varint, take_count, take_varint, unzigzag, zigzag};
-use crate::window::{TIME_MIN_MS, TimeBounds, WINDOW_MS, window_of};
+use crate::window::{TIME_MIN_MS, TimeBounds, Window};
 use crate::{keys, value};
 
 pub(crate) use reference::{ClockReading, Observed, ReferenceTime, RetentionTime};
@@ -100,9 +100,8 @@ impl Rule {
     /// It decreases only with the clock, so that current writes are accepted again after a clock
     /// that was ahead is set back. Samples that have expired until then stay masked by tombstones.
     pub(crate) fn floor_ms(&self, time: RetentionTime) -> i64 {
-        let oldest_window_ms = |now_ms: i64| {
-            window_of(now_ms.saturating_sub(self.rule.time_ms)).saturating_mul(WINDOW_MS)
-        };
+        let oldest_window_ms =
+            |now_ms: i64| Window::of(now_ms.saturating_sub(self.rule.time_ms)).start_ms();
         let confirmed_ms = time.reference_ms.map_or(i64::MIN, oldest_window_ms);
         self.expired_before_ms().max(confirmed_ms).min(oldest_window_ms(time.now_ms))
     }
@@ -286,6 +285,7 @@ impl RetentionFloors<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::window::WINDOW_MS;
 
     fn keeping() -> Keeping {
         let regex = Matcher::new(MatchOp::Regex, "__name__", "debug_.*").unwrap();

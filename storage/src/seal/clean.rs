@@ -36,6 +36,7 @@ use crate::error::StoreError;
 use crate::keys;
 use crate::lsm::WriteSet;
 use crate::meta;
+use crate::window::PartitionId;
 
 /// Number of tombstones from which the log is sealed, so that they can be removed.
 const TOMBSTONES_SEAL: usize = TOMBSTONES_MAX / 4;
@@ -61,7 +62,7 @@ pub(crate) async fn clean_tombstones(core: &Arc<Core>) -> Result<bool, StoreErro
     if tombstones.values().all(|tombstone| tombstone.is_cleaned) {
         return Ok(false);
     }
-    let partitions: Vec<i64> = core.read_partitions(|all| all.keys().copied().collect());
+    let partitions: Vec<PartitionId> = core.read_partitions(|all| all.keys().copied().collect());
     let (mut has_changed, mut first_error) = (false, None);
     for partition in partitions {
         // A waiting seal runs before the next day.
@@ -70,6 +71,7 @@ pub(crate) async fn clean_tombstones(core: &Arc<Core>) -> Result<bool, StoreErro
             Ok(changed) => has_changed |= changed,
             Err(error) if error.ends_writes() => return Err(error),
             Err(error) => {
+                let partition = partition.number();
                 tracing::error!(partition, %error, "failed to clean up deleted samples of a day");
                 first_error.get_or_insert(error);
             }

@@ -9,11 +9,12 @@ use crate::core::Core;
 use crate::core::seal_state::Leaving;
 use crate::core::seal_state::SealState;
 use crate::error::StoreError;
+use crate::window::PartitionId;
 
 /// Schedules the deletion of empty days that a crash has left.
 pub(crate) async fn note_emptied(core: &Core) {
     let mut state = core.sealing.lock().await;
-    let partitions: Vec<i64> = core.read_partitions(|all| all.keys().copied().collect());
+    let partitions: Vec<PartitionId> = core.read_partitions(|all| all.keys().copied().collect());
     for partition in partitions.into_iter().filter(|number| core.index.has_deleted(*number)) {
         let Some(index) = core.partition(partition) else { continue };
         if index.deleted.len() == u64::from(index.series_count) {
@@ -26,7 +27,7 @@ pub(crate) async fn note_emptied(core: &Core) {
 pub(super) async fn delete_left(
     core: &Core,
     state: &mut SealState,
-    shrunk: &mut BTreeSet<i64>,
+    shrunk: &mut BTreeSet<PartitionId>,
 ) -> Result<(), StoreError> {
     while let Some(leaving) = state.leaving.front()
         && core.selections.have_ended_before(leaving.unread_from)
@@ -53,7 +54,7 @@ pub(super) async fn delete_left(
 
 /// Compacts partitions, to free the space of deleted samples. May wait for the object store, so
 /// no caller waits for it.
-pub(super) async fn give_back(core: Arc<Core>, partitions: BTreeSet<i64>) {
+pub(super) async fn give_back(core: Arc<Core>, partitions: BTreeSet<PartitionId>) {
     match super::write_out(&core).await {
         Ok(()) => {
             partitions.into_iter().for_each(|partition| core.lsm.compact_partition(partition));

@@ -17,6 +17,7 @@ use crate::samples::cursor::SeriesParts;
 use crate::samples::part::{Frame, Part, Parts};
 use crate::samples::scratch::Scratch;
 use crate::value;
+use crate::window::Window;
 
 /// Merge of runs of one metric and window, by series id.
 pub(super) struct Merging<'a> {
@@ -42,7 +43,7 @@ impl<'a> Merging<'a> {
     pub(super) fn new(
         core: &'a Core,
         metric: u64,
-        window: i64,
+        window: Window,
         runs: &[MetricRun],
         masks: &'a Masks,
     ) -> Merging<'a> {

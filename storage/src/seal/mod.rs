@@ -43,7 +43,7 @@ use crate::lsm::WriteSet;
 use crate::meta::{self};
 use crate::parallel::shares::in_shares;
 use crate::sizes::Sizes;
-use crate::window::{WINDOW_MS, window_of};
+use crate::window::{PartitionId, WINDOW_MS, Window};
 
 pub(crate) use clean::{clean_tombstones, tidy};
 pub(crate) use leaving::note_emptied;
@@ -68,10 +68,10 @@ fn due(
     sizes: &Sizes,
     state: &SealState,
     which: Which,
-    closed_window: i64,
-    open: &BTreeMap<i64, u64>,
-) -> BTreeSet<i64> {
-    let is_due = |(window, samples): &(&i64, &u64)| match which {
+    closed_window: Window,
+    open: &BTreeMap<Window, u64>,
+) -> BTreeSet<Window> {
+    let is_due = |(window, samples): &(&Window, &u64)| match which {
         Which::All => true,
         Which::Closed if **window > closed_window => false,
         Which::Closed if closed_window > state.closed_window => true,
@@ -102,7 +102,7 @@ struct Item {
 pub(crate) async fn seal(core: &Arc<Core>, which: Which) -> Result<bool, StoreError> {
     let mut state = core.sealing.lock().await;
     let now_ms = core.options.clock.now_ms();
-    let closed_window = window_of(now_ms.saturating_sub(GRACE_MS)) - 1;
+    let closed_window = Window::of(now_ms.saturating_sub(GRACE_MS)).previous();
     let (epoch, windows) = {
         // The runs of this seal get later epochs than the present tombstones.
         let mut log = core.log_without_deleted().await;
@@ -133,6 +133,7 @@ pub(crate) async fn seal(core: &Arc<Core>, which: Which) -> Result<bool, StoreEr
             Ok(()) => {}
             Err(error) if error.ends_writes() => return Err(error),
             Err(error) => {
+                let window = window.number();
                 tracing::error!(window, %error, "failed to seal a window");
                 first_error.get_or_insert(error);
             }
@@ -149,7 +150,11 @@ pub(crate) async fn seal(core: &Arc<Core>, which: Which) -> Result<bool, StoreEr
 }
 
 /// Encodes all raw samples of ended epochs, and packs the windows that are due, on all cores.
-async fn condense(core: &Arc<Core>, due: &BTreeSet<i64>, epoch: Epoch) -> Result<(), StoreError> {
+async fn condense(
+    core: &Arc<Core>,
+    due: &BTreeSet<Window>,
+    epoch: Epoch,
+) -> Result<(), StoreError> {
     let (shared, due) = (Arc::clone(core), due.clone());
     let share = move |slots| {
         shared.head.condense(slots, &due, epoch);
@@ -199,19 +204,19 @@ async fn blocking<T: Send + 'static>(
 }
 
 /// Returns the series with samples of a window up to an epoch, by metric and id.
-fn gather(core: &Core, window: i64, epoch: Epoch, partition: i64) -> Vec<Item> {
+fn gather(core: &Core, window: Window, epoch: Epoch, partition: PartitionId) -> Vec<Item> {
     let mut items = Vec::new();
     core.head.for_each(|slot, series| {
         if series.holds_window(window, epoch) {
             if series.partition != partition {
                 series.partition = partition;
-                series.partition_id = crate::head::series::NONE;
+                series.id_in_partition = crate::head::series::NONE;
             }
             items.push(Item {
                 slot,
                 labels: series.labels.clone(),
                 metric: keys::metric_hash(series.labels.metric_name()),
-                id: series.partition_id,
+                id: series.id_in_partition,
             });
         }
     });

@@ -21,7 +21,7 @@ use crate::samples::part::{Floats, Part, Parts};
 use crate::samples::scratch::Scratch;
 use crate::sizes::Sizes;
 use crate::value;
-use crate::window::partition_of_window;
+use crate::window::Window;
 
 /// Samples in a frame that is encoded again.
 const FRAME_LEN: usize = 240;
@@ -40,13 +40,13 @@ struct Blocks {
 pub(super) async fn seal_window(
     core: &Arc<Core>,
     state: &mut SealState,
-    window: i64,
+    window: Window,
     epoch: Epoch,
 ) -> Result<(), StoreError> {
     let mut intents = Vec::new();
     let sealed = write_window(core, state, (window, epoch), &mut intents).await;
     if sealed.is_err() && !intents.is_empty() {
-        state.leaving.push_back(Leaving::unpublished(partition_of_window(window), intents));
+        state.leaving.push_back(Leaving::unpublished(window.partition(), intents));
     }
     sealed
 }
@@ -56,10 +56,10 @@ pub(super) async fn seal_window(
 async fn write_window(
     core: &Arc<Core>,
     state: &mut SealState,
-    (window, epoch): (i64, Epoch),
+    (window, epoch): (Window, Epoch),
     intents: &mut Vec<Vec<u8>>,
 ) -> Result<(), StoreError> {
-    let partition = partition_of_window(window);
+    let partition = window.partition();
     let shared = Arc::clone(core);
     let mut items = blocking(move || gather(&shared, window, epoch, partition)).await?;
     register::register(core, partition, &mut items).await?;
@@ -99,7 +99,7 @@ async fn write_window(
     forget(core, window, epoch, &items);
     core.counters.note_seal(block_count, block_bytes);
     tracing::debug!(
-        window,
+        window = window.number(),
         epoch = epoch.number(),
         series = items.len(),
         block_count,
@@ -114,7 +114,7 @@ async fn publish(
     core: &Core,
     state: &mut SealState,
     mut set: WriteSet,
-    window: i64,
+    window: Window,
     epoch: Epoch,
 ) -> Result<(), StoreError> {
     let (first_epoch, has_left) = {
@@ -128,7 +128,7 @@ async fn publish(
     let key = keys::watermark(window);
     let bytes = value::encode_u32(&key, epoch.number());
     set.put(key, bytes);
-    let outdated: Vec<i64> = state
+    let outdated: Vec<Window> = state
         .watermarks
         .iter()
         .filter(|(other, sealed)| **other != window && **sealed < first_epoch)
@@ -144,7 +144,7 @@ async fn publish(
     let committed = core.lsm.commit(set).await;
     // Before the head drops the samples: a selection that misses them there must find the new
     // runs. Even after a failure, since the write may or may not be stored.
-    core.index.invalidate_runs(partition_of_window(window));
+    core.index.invalidate_runs(window.partition());
     committed?;
     state.first_epoch = first_epoch;
     if has_left {
@@ -162,7 +162,7 @@ async fn publish(
     Ok(())
 }
 
-fn forget(core: &Core, window: i64, epoch: Epoch, items: &[Item]) {
+fn forget(core: &Core, window: Window, epoch: Epoch, items: &[Item]) {
     for item in items {
         if let Some(series) = core.head.shard(item.slot).series(item.slot) {
             core.head.note_shrunk(series.drop_window(window, epoch));
@@ -176,7 +176,7 @@ fn build_blocks(
     core: &Core,
     items: &[Item],
     mut next: usize,
-    window: i64,
+    window: Window,
     epoch: Epoch,
 ) -> Result<Blocks, StoreError> {
     let mut built = Blocks { blocks: Vec::new(), entries: Vec::new(), next };
@@ -213,7 +213,7 @@ fn build_blocks(
 fn frames_of_item(
     core: &Core,
     item: &Item,
-    (window, epoch): (i64, Epoch),
+    (window, epoch): (Window, Epoch),
     (frames, batch, scratch): (&mut Vec<u8>, &mut SampleBatch, &mut Scratch),
 ) -> Result<Option<TimeRange>, SourceError> {
     let parts = match core.head.shard(item.slot).series(item.slot) {

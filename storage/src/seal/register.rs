@@ -15,11 +15,12 @@ use crate::index::encode_postings;
 use crate::keys;
 use crate::lsm::WriteSet;
 use crate::value;
+use crate::window::PartitionId;
 
 /// Sets the id of every item in the partition.
 pub(super) async fn register(
     core: &Core,
-    partition: i64,
+    partition: PartitionId,
     items: &mut [Item],
 ) -> Result<(), StoreError> {
     let mut unknown: HashMap<Labels, usize> = items
@@ -46,7 +47,7 @@ pub(super) async fn register(
     for item in items.iter() {
         if let Some(series) = core.head.shard(item.slot).series(item.slot) {
             series.partition = partition;
-            series.partition_id = item.id;
+            series.id_in_partition = item.id;
         }
     }
     Ok(())
@@ -55,7 +56,7 @@ pub(super) async fn register(
 /// Sets the ids of registered series and removes these series from `unknown`.
 async fn find_known(
     core: &Core,
-    partition: i64,
+    partition: PartitionId,
     series_count: u32,
     unknown: &mut HashMap<Labels, usize>,
     items: &mut [Item],
@@ -83,7 +84,7 @@ async fn find_known(
 /// Adds new series to the index, with ids from `base_id` on.
 async fn write_group(
     core: &Core,
-    partition: i64,
+    partition: PartitionId,
     base_id: u32,
     labels: &[&Labels],
 ) -> Result<(), StoreError> {

@@ -24,6 +24,7 @@ use crate::meta::{self, put_intent};
 use crate::parallel::yielder::Yielder;
 use crate::sizes::Sizes;
 use crate::value;
+use crate::window::{PartitionId, Window};
 
 /// Bytes of a run's entries in a write, in addition to its blocks.
 const KEY_BYTES: usize = 64;
@@ -33,7 +34,7 @@ pub(super) async fn clean_partition(
     core: &Arc<Core>,
     state: &mut SealState,
     tombstones: &Snapshot,
-    partition: i64,
+    partition: PartitionId,
 ) -> Result<bool, StoreError> {
     let Some(index) = core.partition(partition) else { return Ok(false) };
     if masks_of(core, &index, tombstones).await?.is_empty() {
@@ -78,7 +79,7 @@ async fn masks_of(
 /// Cleaning of one day.
 struct Cleaning<'a> {
     core: &'a Arc<Core>,
-    partition: i64,
+    partition: PartitionId,
     /// Epoch of the new runs.
     epoch: Epoch,
     /// Number of written intents.
@@ -121,7 +122,7 @@ impl Cleaning<'_> {
         let (mut has_changed, mut first_error) = (false, None);
         for (metric, ids) in &metrics {
             let runs = index.runs_of(lsm, &[*metric]).await?.pop().unwrap_or_default();
-            let mut windows: BTreeMap<i64, Vec<MetricRun>> = BTreeMap::new();
+            let mut windows: BTreeMap<Window, Vec<MetricRun>> = BTreeMap::new();
             for run in runs.iter() {
                 windows.entry(run.window).or_default().push(run.clone());
             }
@@ -156,7 +157,7 @@ impl Cleaning<'_> {
     /// Merges the runs of a metric and window into one, without deleted samples.
     async fn merge(
         &mut self,
-        (metric, window): (u64, i64),
+        (metric, window): (u64, Window),
         runs: &[MetricRun],
         masks: &Masks,
     ) -> Result<(), StoreError> {
@@ -247,8 +248,8 @@ impl Cleaning<'_> {
         core.lsm.commit(set).await?;
         core.set_deleted(partition, all);
         core.head.for_each(|_, series| {
-            if series.partition == partition && gone.contains(series.partition_id) {
-                series.partition_id = NONE;
+            if series.partition == partition && gone.contains(series.id_in_partition) {
+                series.id_in_partition = NONE;
             }
         });
         state.leaving.push_back(Leaving::ids(core.selections.next(), partition));

@@ -15,17 +15,18 @@ use crate::keys;
 use crate::lsm::WriteSet;
 use crate::sizes::Sizes;
 use crate::value;
+use crate::window::PartitionId;
 
 /// Removes the ids without samples from the index of a partition, or deletes the partition if no
 /// other ids are left. The caller blocks the registration of series.
-pub(super) async fn sweep_index(core: &Core, partition: i64) -> Result<(), StoreError> {
+pub(super) async fn sweep_index(core: &Core, partition: PartitionId) -> Result<(), StoreError> {
     let Some(index) = core.partition(partition) else { return Ok(()) };
     if index.deleted.len() == u64::from(index.series_count) {
         // The watermarks are kept: the log may still have records of the day.
         expiry::delete_partition(core, partition, &[]).await?;
         core.remove_partition(partition);
         core.counters.note_deleted();
-        tracing::info!(partition, "deleted a day without samples");
+        tracing::info!(partition = partition.number(), "deleted a day without samples");
         return Ok(());
     }
     sweep_postings(core, partition, &index.deleted).await?;
@@ -35,7 +36,7 @@ pub(super) async fn sweep_index(core: &Core, partition: i64) -> Result<(), Store
 /// Deletes postings that list only removed ids, and their dictionary entries.
 async fn sweep_postings(
     core: &Core,
-    partition: i64,
+    partition: PartitionId,
     gone: &RoaringBitmap,
 ) -> Result<(), StoreError> {
     let (mut set, mut count) = (WriteSet::default(), 0);
@@ -75,7 +76,11 @@ async fn sweep_postings(
 }
 
 /// Rewrites pages of the forward index without the labels of removed ids.
-async fn sweep_labels(core: &Core, partition: i64, gone: &RoaringBitmap) -> Result<(), StoreError> {
+async fn sweep_labels(
+    core: &Core,
+    partition: PartitionId,
+    gone: &RoaringBitmap,
+) -> Result<(), StoreError> {
     let Sizes { page_ids, write_bytes, .. } = core.options.sizes;
     let (mut set, mut bytes_of_set) = (WriteSet::default(), 0);
     let mut scan = core.lsm.scan_prefix(&keys::forward(partition)).await?;

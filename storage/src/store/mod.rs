@@ -25,7 +25,7 @@ use crate::lsm::WriteSet;
 use crate::outcome::{AppendOutcome, RefusedSeries};
 use crate::retention::Retention;
 use crate::seal;
-use crate::window::{WINDOW_MS, partition_end_ms};
+use crate::window::{PartitionId, Window};
 
 #[cfg(test)]
 pub(crate) use delete::begin_delete;
@@ -220,14 +220,13 @@ impl Store {
     /// Returns bounds of the times of all samples, if there are any.
     pub async fn times(&self) -> Option<TimeRange> {
         let sealed = self.core.read_partitions(|partitions| {
-            let first = partition_end_ms(partitions.first_key_value()?.0 - 1);
-            let last = partition_end_ms(*partitions.last_key_value()?.0) - 1;
+            let first = partitions.first_key_value()?.0.start_ms();
+            let last = partitions.last_key_value()?.0.end_ms() - 1;
             Some(TimeRange::new(first, last))
         });
         let log = self.core.log.lock().await;
         let open = log.epochs.values().flat_map(|info| info.windows.keys());
-        let of_window =
-            |window: &i64| TimeRange::new(window * WINDOW_MS, (window + 1) * WINDOW_MS - 1);
+        let of_window = |window: &Window| TimeRange::new(window.start_ms(), window.end_ms() - 1);
         let all = sealed.into_iter().chain(open.map(of_window)).reduce(TimeRange::join)?;
         Some(TimeRange::new(all.start_ms.max(self.core.observe_visible_min_ms()), all.end_ms))
     }
@@ -271,9 +270,9 @@ impl Store {
     /// Returns the sealed days, in ascending order.
     pub fn days(&self) -> Vec<DayStats> {
         let bytes = self.core.lsm.partition_bytes();
-        let day = |(partition, series): (&i64, &u32)| DayStats {
-            start_ms: partition_end_ms(partition - 1),
-            end_ms: partition_end_ms(*partition),
+        let day = |(partition, series): (&PartitionId, &u32)| DayStats {
+            start_ms: partition.start_ms(),
+            end_ms: partition.end_ms(),
             series: u64::from(*series),
             bytes: bytes.get(partition).copied().unwrap_or(0),
         };

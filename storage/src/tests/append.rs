@@ -12,8 +12,7 @@ use crate::audit::verify_at;
 use crate::log::queue::Pending;
 use crate::lsm::Location;
 use crate::retention::Keeping;
-use crate::window::TimeBounds;
-use crate::window::{PARTITION_MS, WINDOW_MS};
+use crate::window::{PARTITION_MS, PartitionId, TimeBounds, WINDOW_MS};
 use crate::{AppendOutcome, Clock, ManualClock, Store, StoreError, StoreOptions};
 
 const HOUR_MS: i64 = 60 * 60 * 1000;
@@ -199,7 +198,7 @@ fn days_beyond_the_retention_are_hidden_and_deleted() {
         store.append(batch(&both, &[(now_ms - PARTITION_MS, 1.0)])).await.unwrap();
         store.seal_all().await.unwrap();
         store.core().lsm.flush_to_files().await.unwrap();
-        let dead = crate::keys::partition(99);
+        let dead = crate::keys::partition(PartitionId::new(99));
         assert!(store.core().lsm.segments().contains(&bytes::Bytes::from(dead.clone())));
         store
             .append(batch(&both, &[(now_ms - PARTITION_MS + 1, 2.0), (now_ms, 3.0)]))
@@ -215,7 +214,7 @@ fn days_beyond_the_retention_are_hidden_and_deleted() {
         assert_eq!(store.stats().partitions_deleted, 1);
         assert_eq!(read_all(&store).await.unwrap(), left);
         for prefix in [
-            &crate::keys::partition(99)[..],
+            &crate::keys::partition(PartitionId::new(99))[..],
             &crate::keys::dictionary_of_pair("__name__", "sealed"),
         ] {
             let mut scan = store.core().lsm.scan_prefix(prefix).await.unwrap();
@@ -247,7 +246,7 @@ fn the_size_limit_deletes_the_oldest_days() {
         let (partitions, others) = store.core().lsm.live_bytes();
         assert_eq!(partitions.len(), 4);
         store.close().await.unwrap();
-        let first_two: u64 = partitions.range(..2).map(|(_, bytes)| bytes).sum();
+        let first_two: u64 = partitions.range(..PartitionId::new(2)).map(|(_, bytes)| bytes).sum();
         let all = others + partitions.values().sum::<u64>();
         for (bytes_max, kept) in [(all + 8192, 4), (all - first_two, 2), (1, 1)] {
             let options = StoreOptions { retention_bytes: Some(bytes_max), ..harness::options() };
@@ -533,7 +532,7 @@ fn sealed_samples_are_neither_in_the_head_nor_replayed() {
             assert_eq!(read_all(store).await.unwrap()[0].1.len(), 3);
         };
         check(&store).await;
-        let partition = crate::keys::partition(0);
+        let partition = crate::keys::partition(PartitionId::new(0));
         let has_blocks = || store.core().lsm.segments().iter().any(|s| s[..] == partition[..]);
         assert!(!has_blocks(), "they are in memory and in the WAL");
         crate::seal::write_out(store.core()).await.unwrap();

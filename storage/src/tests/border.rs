@@ -11,7 +11,7 @@ use crate::keys::KEPT_FROM;
 use crate::lsm::WriteSet;
 use crate::meta;
 use crate::seal;
-use crate::window::{PARTITION_MS, WINDOW_MS};
+use crate::window::{PARTITION_MS, PartitionId, WINDOW_MS};
 use crate::{Clock, ManualClock, RETENTION_CONFIRMATION, Retention, Store, StoreOptions};
 
 /// Times in the deleted day and in the kept one, and the clock time from which a retention of two
@@ -125,7 +125,7 @@ fn an_unneeded_first_kept_day_is_removed_at_a_start() {
         assert!(takes(&store, KEPT_MS).await);
         // As written by stores that did not remove it in time.
         let mut set = WriteSet::default();
-        set.put(KEPT_FROM.to_vec(), meta::encode_kept_from(100));
+        set.put(KEPT_FROM.to_vec(), meta::encode_kept_from(PartitionId::new(100)));
         store.core().lsm.commit(set).await.unwrap();
         store.close().await.unwrap();
 

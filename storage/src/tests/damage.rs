@@ -11,7 +11,7 @@ use crate::audit::{Damage, verify_at};
 use crate::chunk::CHUNK_PADDING_BYTES;
 use crate::epoch::Epoch;
 use crate::lsm::{Location, WriteSet};
-use crate::window::WINDOW_MS;
+use crate::window::{PartitionId, WINDOW_MS, Window};
 use crate::{Store, StoreError, StoreOptions, keys};
 
 /// Opens a filled store without caches of index and samples.
@@ -87,7 +87,7 @@ fn damage_in_a_partition_is_an_error_that_names_the_key() {
         store.seal_all().await.unwrap();
         assert_eq!(read_through(&store).await.unwrap(), 425);
         let mut kinds = BTreeSet::new();
-        for (key, value) in entries(&store, &keys::partition(0)).await {
+        for (key, value) in entries(&store, &keys::partition(PartitionId::new(0))).await {
             kinds.insert(key[9]);
             for damaged in damages(&key, &value) {
                 put(&store, &key, damaged.clone()).await;
@@ -112,12 +112,12 @@ fn a_damaged_index_is_not_cached() {
         let (_, store) = filled_with(harness::options()).await;
         store.seal_all().await.unwrap();
         let mut kinds = BTreeSet::new();
-        for (key, value) in entries(&store, &keys::partition(0)).await {
+        for (key, value) in entries(&store, &keys::partition(PartitionId::new(0))).await {
             if key[9] == b'b' {
                 continue;
             }
             kinds.insert(key[9]);
-            store.core().index.remove(0);
+            store.core().index.remove(PartitionId::new(0));
             for damaged in damages(&key, &value).into_iter().step_by(11) {
                 put(&store, &key, damaged).await;
                 match read_through(&store).await {
@@ -146,7 +146,7 @@ fn a_damaged_block_is_not_cached() {
             for damage in (0..40).step_by(7) {
                 let (_, store) = filled_with(harness::options()).await;
                 store.seal_all().await.unwrap();
-                let entries = entries(&store, &keys::partition(0)).await;
+                let entries = entries(&store, &keys::partition(PartitionId::new(0))).await;
                 let (key, value) = entries.into_iter().filter(is_block).nth(number).unwrap();
                 put(&store, &key, damages(&key, &value)[damage].clone()).await;
                 match read_through(&store).await {
@@ -171,7 +171,7 @@ fn missing_blocks_and_pages_are_errors() {
     harness::run(async {
         let (_, store) = filled().await;
         store.seal_all().await.unwrap();
-        for (key, value) in entries(&store, &keys::partition(0)).await {
+        for (key, value) in entries(&store, &keys::partition(PartitionId::new(0))).await {
             if key[9] == b'b' || key[9] == b'f' {
                 let mut set = WriteSet::default();
                 set.delete(&key);
@@ -190,7 +190,7 @@ fn a_damaged_page_of_labels_is_reported_once() {
         for page in 0..2 {
             let (objects, store) = filled().await;
             store.seal_all().await.unwrap();
-            let pages = entries(&store, &keys::forward(0)).await;
+            let pages = entries(&store, &keys::forward(PartitionId::new(0))).await;
             assert_eq!(pages.len(), 2, "the series fill more than a page");
             put(&store, &pages[page].0, b"no page".to_vec()).await;
             store.close().await.unwrap();
@@ -263,7 +263,7 @@ fn damage_in_the_frames_of_a_block_names_the_series() {
         store.append(all).await.unwrap();
         store.seal_all().await.unwrap();
         let all = || vec![Matcher::new(MatchOp::Regex, "__name__", ".+").unwrap()];
-        for (key, value) in entries(&store, &keys::partition(0)).await {
+        for (key, value) in entries(&store, &keys::partition(PartitionId::new(0))).await {
             if key[9] != b'b' {
                 continue;
             }
@@ -304,7 +304,7 @@ fn blocks_of_a_failed_window_are_deleted_while_others_are_sealed() {
         }
         store.core().head.for_each(|_, held| {
             if held.labels == series(series_count - 1) {
-                held.damage(0);
+                held.damage(Window::new(0));
             }
         });
         let store = &store;
@@ -313,11 +313,15 @@ fn blocks_of_a_failed_window_are_deleted_while_others_are_sealed() {
             let error = store.seal_all().await.unwrap_err();
             assert!(matches!(error, StoreError::Corrupt { .. }), "{error}");
             // Each block is a write of its own here, and the last one has failed.
-            assert_eq!(count(keys::blocks(0)).await, BLOCKS + BLOCKS - 1);
+            assert_eq!(count(keys::blocks(PartitionId::new(0))).await, BLOCKS + BLOCKS - 1);
             assert!(count(keys::INTENTS_PREFIX.to_vec()).await >= BLOCKS - 1);
         }
         crate::seal::tidy(store.core()).await.unwrap();
-        assert_eq!(count(keys::blocks(0)).await, BLOCKS, "blocks of the other window");
+        assert_eq!(
+            count(keys::blocks(PartitionId::new(0))).await,
+            BLOCKS,
+            "blocks of the other window"
+        );
         assert_eq!(count(keys::INTENTS_PREFIX.to_vec()).await, 0);
         let found = read(store, vec![], WINDOW_MS, 2 * WINDOW_MS - 1).await.unwrap();
         assert_eq!(found.len(), series_count);

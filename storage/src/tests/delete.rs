@@ -10,7 +10,7 @@ use super::harness::{
     read_full,
 };
 use crate::store::begin_delete;
-use crate::window::WINDOW_MS;
+use crate::window::{PartitionId, WINDOW_MS, Window};
 use crate::{Store, StoreError, StoreOptions, TOMBSTONE_BYTES_MAX, TOMBSTONES_MAX};
 
 fn series(number: i64) -> Labels {
@@ -232,10 +232,11 @@ fn selections_under_way_keep_the_blocks_they_have_found() {
         store.append(batch(&series(1), &[(1000, 1.0), (2000, 2.0)])).await.unwrap();
         store.append(batch(&series(2), &[(1000, 1.0)])).await.unwrap();
         store.seal_all().await.unwrap();
-        let facts = store.core().partition(0).unwrap();
+        let facts = store.core().partition(PartitionId::new(0)).unwrap();
         let metric = crate::keys::metric_hash("a");
         let old = facts.runs_of(&store.core().lsm, &[metric]).await.unwrap().remove(0);
-        let key = crate::keys::block(metric, 0, old[0].epoch, old[0].blocks[0].first_id);
+        let key =
+            crate::keys::block(metric, Window::new(0), old[0].epoch, old[0].blocks[0].first_id);
         let selection = store.core().selections.begin();
         store.delete(of(1), 2000, 2000).await.unwrap();
         store.clean_tombstones().await.unwrap();
@@ -299,7 +300,8 @@ fn space_is_given_back() {
         }
         store.seal_all().await.unwrap();
         crate::seal::write_out(store.core()).await.unwrap();
-        let partition = || store.core().lsm.live_bytes().0.get(&0).copied().unwrap_or_default();
+        let day = PartitionId::new(0);
+        let partition = || store.core().lsm.live_bytes().0.get(&day).copied().unwrap_or_default();
         let before = partition();
         let selector = Matcher::new(MatchOp::Regex, "n", "[1-3].").unwrap();
         store.delete(vec![vec![selector]], i64::MIN, i64::MAX).await.unwrap();
@@ -397,7 +399,7 @@ fn a_failed_cleaning_does_not_prevent_sealing() {
         let store = open(&harness::memory()).await.unwrap();
         store.append(batch(&series(1), &[(1000, 1.0), (2000, 2.0)])).await.unwrap();
         store.seal_all().await.unwrap();
-        let block = crate::keys::blocks(0);
+        let block = crate::keys::blocks(PartitionId::new(0));
         for (key, mut value) in super::damage::entries(&store, &block).await {
             let middle = value.len() / 2;
             value[middle] ^= 0xff;

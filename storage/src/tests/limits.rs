@@ -8,6 +8,7 @@ use model::{Batch, HistogramSample, Labels, RejectReason, Selection, TimeRange};
 use super::harness::{self, at, batch, histogram, labels, memory, open, open_with, read_all};
 use crate::epoch::Epoch;
 use crate::head::series::HeadSeries;
+use crate::window::Window;
 use crate::{ManualClock, SampleKind, Store, StoreError, StoreOptions};
 
 const HOUR_MS: i64 = 3_600_000;
@@ -239,7 +240,7 @@ fn open_windows_shrink_when_their_log_epoch_ends_and_read_the_same() {
         check(&store, &all, "ended").await;
         // As if the second window were due and its seal took a while.
         let head = &store.core().head;
-        head.condense(0..head.slot_count(), &BTreeSet::from([1]), Epoch::NEVER);
+        head.condense(0..head.slot_count(), &BTreeSet::from([Window::new(1)]), Epoch::NEVER);
         assert!(store.stats().head_bytes < after - 256, "{after} {}", store.stats().head_bytes);
         check(&store, &all, "condensed").await;
         let [_, bytes] = accounts(&store);

@@ -7,7 +7,7 @@ use slatedb::object_store::ObjectStore;
 
 use super::faults::Faulty;
 use super::harness::{self, Contents, batch, labels, open_with, read_all};
-use crate::window::{PARTITION_MS, WINDOW_MS};
+use crate::window::{PARTITION_MS, PartitionId, WINDOW_MS};
 use crate::{ManualClock, Retention, RetentionRule, Store, StoreError, StoreOptions};
 
 /// Start of the tests: at noon, in the middle of a window.
@@ -221,7 +221,8 @@ fn space_of_expired_samples_is_given_back() {
         }
         store.seal_all().await.unwrap();
         crate::seal::write_out(store.core()).await.unwrap();
-        let day = || store.core().lsm.live_bytes().0.get(&100).copied().unwrap_or_default();
+        let partition = PartitionId::new(100);
+        let day = || store.core().lsm.live_bytes().0.get(&partition).copied().unwrap_or_default();
         let before = day();
         assert!(before > 40 * 1000 * 6, "{before} bytes");
         // Expired, but not the whole day yet.

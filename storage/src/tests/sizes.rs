@@ -8,7 +8,7 @@ use slatedb::object_store::ObjectStore;
 use super::harness::{self, labels, open_with, read};
 use crate::keys;
 use crate::sizes::Sizes;
-use crate::window::PARTITION_MS;
+use crate::window::{PARTITION_MS, PartitionId};
 use crate::{Store, StoreOptions};
 
 /// Series of a round: more than a small block and page hold, fewer than default ones.
@@ -41,7 +41,7 @@ async fn write_round(store: &Store, round: usize) {
 
 /// Returns the number of blocks of the first day.
 async fn block_count(store: &Store) -> usize {
-    let mut scan = store.core().lsm.scan_prefix(&keys::blocks(0)).await.unwrap();
+    let mut scan = store.core().lsm.scan_prefix(&keys::blocks(PartitionId::new(0))).await.unwrap();
     let mut count = 0;
     while scan.next().await.unwrap().is_some() {
         count += 1;

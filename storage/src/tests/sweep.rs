@@ -7,7 +7,7 @@ use model::{Batch, Budget, Labels, MatchOp, Matcher, MetadataQuery, Source, Time
 use super::harness::{self, batch, labels, open, read, read_all};
 use crate::epoch::Epoch;
 use crate::keys;
-use crate::window::{PARTITION_MS, WINDOW_MS};
+use crate::window::{PARTITION_MS, PartitionId, WINDOW_MS};
 use crate::{Store, StoreError};
 
 fn series(name: &str, number: i64) -> Labels {
@@ -55,7 +55,7 @@ fn the_index_forgets_series_once_no_selection_wants_them() {
     harness::run(async {
         let store = with_days(1).await;
         let postings = || async {
-            let of = |name: &str| keys::postings_of_pair(0, "__name__", name);
+            let of = |name: &str| keys::postings_of_pair(PartitionId::new(0), "__name__", name);
             (keys_of(&store, &of("a")).await.len(), keys_of(&store, &of("b")).await.len())
         };
         let dictionary = |name: &'static str| {
@@ -73,7 +73,8 @@ fn the_index_forgets_series_once_no_selection_wants_them() {
         store.maintain().await.unwrap();
         assert_eq!(postings().await, (0, before.1));
         assert_eq!((dictionary("a").await, dictionary("b").await), (0, 1));
-        let mut scan = store.core().lsm.scan_prefix(&keys::forward(0)).await.unwrap();
+        let mut scan =
+            store.core().lsm.scan_prefix(&keys::forward(PartitionId::new(0))).await.unwrap();
         let mut left = 0;
         while let Some((key, bytes)) = scan.next().await.unwrap() {
             let page = crate::block::decode_page(&key, &bytes).unwrap();
@@ -94,7 +95,7 @@ fn the_index_forgets_series_once_no_selection_wants_them() {
             assert_eq!(names(&store).await, ["a", "b", "c"]);
             let absent = Matcher::new(MatchOp::NotEqual, "x", "y").unwrap();
             assert_eq!(read(&store, vec![absent], 0, i64::MAX).await.unwrap(), found);
-            store.core().index.remove(0);
+            store.core().index.remove(PartitionId::new(0));
         }
     });
 }
@@ -106,15 +107,28 @@ fn a_day_without_samples_is_deleted_whole() {
         let store = with_days(3).await;
         store.delete(vec![vec![]], PARTITION_MS, 2 * PARTITION_MS - 1).await.unwrap();
         store.clean_tombstones().await.unwrap();
-        assert_eq!(keys_of(&store, &keys::partition(1)).await, Vec::<Vec<u8>>::new());
-        assert_eq!(store.core().lsm.get(&keys::partition_entry(1)).await.unwrap(), None);
-        assert_eq!(store.core().lsm.get(&keys::gone(1)).await.unwrap(), None);
+        assert_eq!(
+            keys_of(&store, &keys::partition(PartitionId::new(1))).await,
+            Vec::<Vec<u8>>::new()
+        );
+        assert_eq!(
+            store.core().lsm.get(&keys::partition_entry(PartitionId::new(1))).await.unwrap(),
+            None
+        );
+        assert_eq!(store.core().lsm.get(&keys::gone(PartitionId::new(1))).await.unwrap(), None);
         assert_eq!(keys_of(&store, &keys::dictionary_of_pair("__name__", "a")).await.len(), 2);
         assert_eq!(store.stats().partitions, 2);
         // Compaction runs in the background.
-        let segment = bytes::Bytes::from(keys::partition(1));
+        let segment = bytes::Bytes::from(keys::partition(PartitionId::new(1)));
         let limit = std::time::Instant::now() + std::time::Duration::from_secs(60);
-        while store.core().lsm.live_bytes().0.get(&1).is_some_and(|bytes| *bytes > 0) {
+        while store
+            .core()
+            .lsm
+            .live_bytes()
+            .0
+            .get(&PartitionId::new(1))
+            .is_some_and(|bytes| *bytes > 0)
+        {
             let segments = store.core().lsm.segments();
             assert!(std::time::Instant::now() < limit, "{}", segments.contains(&segment));
             tokio::time::sleep(std::time::Duration::from_millis(20)).await;
@@ -147,7 +161,7 @@ fn seals_come_between_the_days_of_a_cleaning() {
         sealer.await.unwrap().unwrap();
         let (mut cleaned, mut sealed) = (Vec::new(), Vec::new());
         for day in (0..12).chain(20..24) {
-            for key in keys_of(&store, &keys::directories(day)).await {
+            for key in keys_of(&store, &keys::directories(PartitionId::new(day))).await {
                 let (metric, _, epoch) = keys::parse_directory(&key).unwrap();
                 if metric == keys::metric_hash("a") {
                     cleaned.push(epoch);

@@ -29,6 +29,7 @@ use slatedb::manifest::{Segment, SortedRun};
 use crate::epoch::Epoch;
 use crate::keys;
 use crate::lsm::clock::{self, MonotonicClock};
+use crate::window::PartitionId;
 
 /// Number of SSTs of a log epoch from which it is compacted: the number of SSTs of a store is
 /// limited.
@@ -45,7 +46,7 @@ struct RequestState {
     partition: AtomicI64,
     epoch: AtomicU32,
     /// Partitions to compact fully.
-    full_compactions: Mutex<BTreeMap<i64, FullCompaction>>,
+    full_compactions: Mutex<BTreeMap<PartitionId, FullCompaction>>,
 }
 
 /// Requested full compaction of a partition.
@@ -70,13 +71,13 @@ impl Default for CompactionRequests {
 
 impl CompactionRequests {
     /// Requests that partitions before one are dropped.
-    pub(crate) fn drop_partitions_before(&self, partition: i64) {
-        self.0.partition.fetch_max(partition, Ordering::Relaxed);
+    pub(crate) fn drop_partitions_before(&self, partition: PartitionId) {
+        self.0.partition.fetch_max(partition.number(), Ordering::Relaxed);
     }
 
     /// Withdraws the request for partitions from one on, as they may be written to.
-    pub(crate) fn keep_partitions_from(&self, partition: i64) {
-        self.0.partition.fetch_min(partition, Ordering::Relaxed);
+    pub(crate) fn keep_partitions_from(&self, partition: PartitionId) {
+        self.0.partition.fetch_min(partition.number(), Ordering::Relaxed);
     }
 
     /// Requests that log epochs before one are dropped.
@@ -85,18 +86,18 @@ impl CompactionRequests {
     }
 
     /// Requests a full compaction of a partition as of a manifest.
-    pub(crate) fn compact_partition(&self, partition: i64, manifest_id: u64) {
+    pub(crate) fn compact_partition(&self, partition: PartitionId, manifest_id: u64) {
         let compaction = FullCompaction { manifest_id, sources: Vec::new() };
         self.pending().insert(partition, compaction);
     }
 
-    fn pending(&self) -> MutexGuard<'_, BTreeMap<i64, FullCompaction>> {
+    fn pending(&self) -> MutexGuard<'_, BTreeMap<PartitionId, FullCompaction>> {
         self.0.full_compactions.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns whether a segment is to be dropped.
     pub(crate) fn is_dropped(&self, prefix: &[u8]) -> bool {
-        let partition = self.0.partition.load(Ordering::Relaxed);
+        let partition = PartitionId::new(self.0.partition.load(Ordering::Relaxed));
         let epoch = Epoch::new(self.0.epoch.load(Ordering::Relaxed));
         keys::parse_partition(prefix).is_some_and(|number| number < partition)
             || keys::parse_log_epoch(prefix).is_some_and(|number| number < epoch)
@@ -312,7 +313,7 @@ mod tests {
                 full_compaction_after: Duration::from_secs(100 * 365 * 86_400),
                 ..harness::options()
             };
-            let day = keys::partition(20_000);
+            let day = keys::partition(PartitionId::new(20_000));
             let files_of = |lsm: &Lsm, prefix: &[u8]| {
                 let manifest = lsm.manifest();
                 let segment = manifest.segments().iter().find(|s| s.prefix() == prefix);

@@ -363,8 +363,9 @@ mod tests {
             let location = Location::on(harness::memory());
             let lsm = Lsm::open(&location, &harness::options()).await.unwrap();
             let mut set = WriteSet::default();
+            let day = crate::window::PartitionId::new(0);
             for number in 0..KEYS {
-                set.put(keys::dictionary_entry("a", &number.to_string(), 0), Bytes::new());
+                set.put(keys::dictionary_entry("a", &number.to_string(), day), Bytes::new());
             }
             lsm.commit(set).await.unwrap();
             lsm.flush_to_files().await.unwrap();

@@ -14,6 +14,7 @@ use model::prefetch;
 use super::Column;
 use crate::epoch::Epoch;
 use crate::lock::lock;
+use crate::window::Window;
 
 /// Bytes that a column counts in addition to its own, for the slot and the queue.
 const ENTRY_BYTES: usize = 64;
@@ -40,7 +41,7 @@ pub(crate) struct KeptColumn {
 pub(crate) struct BlockKey {
     pub(crate) metric: u64,
     /// Windows since the epoch.
-    pub(crate) window: i64,
+    pub(crate) window: Window,
     pub(crate) epoch: Epoch,
     pub(crate) first_id: u32,
 }

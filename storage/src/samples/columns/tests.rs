@@ -5,6 +5,7 @@ use proptest::prelude::*;
 
 use super::{BlockKey, Column, ColumnCache, ColumnPlace};
 use crate::epoch::Epoch;
+use crate::window::Window;
 
 /// Values that use every kind of packing, or nearly fit one.
 fn value() -> impl Strategy<Value = f64> {
@@ -193,7 +194,7 @@ fn counters_and_short_decimals_take_few_bytes() {
 }
 
 fn key(first_id: u32) -> BlockKey {
-    BlockKey { metric: 1, window: 2, epoch: Epoch::new(3), first_id }
+    BlockKey { metric: 1, window: Window::new(2), epoch: Epoch::new(3), first_id }
 }
 
 fn column() -> Column {

@@ -17,7 +17,7 @@ use super::objects::{Cloud, Faults, Link, Machine, Remote, Time, lock};
 use crate::lsm::{Location, Simulated};
 use crate::sizes::Sizes;
 use crate::tests::harness::{self, Read, ReadValue, labels, read_full};
-use crate::window::{PARTITION_MS, WINDOW_MS, partition_end_ms, partition_of_window, window_of};
+use crate::window::{PARTITION_MS, PartitionId, WINDOW_MS};
 use crate::{RETENTION_CONFIRMATION, Store, StoreError, StoreOptions};
 
 /// Start of the world: five hours into a day.
@@ -606,7 +606,7 @@ fn matcher(op: MatchOp, name: &str, value: &str) -> Matcher {
 
 /// Returns the start of the day of a time.
 fn day_start_ms(time_ms: i64) -> i64 {
-    partition_end_ms(partition_of_window(window_of(time_ms)) - 1)
+    PartitionId::of(time_ms).start_ms()
 }
 
 /// Waits for all running tasks.
