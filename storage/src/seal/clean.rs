@@ -25,7 +25,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use super::Which;
+use super::SealExtent;
 use super::leaving::{delete_left, give_back};
 use super::rewrite::clean_partition;
 use crate::core::Core;
@@ -49,7 +49,7 @@ const TOMBSTONES_SEAL: usize = TOMBSTONES_MAX / 4;
 pub(crate) async fn clean_tombstones(core: &Arc<Core>) -> Result<bool, StoreError> {
     if core.tombstones.counts().0 >= TOMBSTONES_SEAL {
         // Otherwise, records of the log would keep all of them.
-        super::seal(core, Which::All).await?;
+        super::seal(core, SealExtent::All).await?;
     }
     // One at a time: two would rewrite the same runs twice.
     let _cleaning = core.cleaning.lock().await;

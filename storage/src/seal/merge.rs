@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use bytes::Bytes;
 use model::{Labels, SampleBatch, SourceError};
 
-use super::publish::frames_of;
+use super::frames::frames_of;
 use crate::block::{self, BlockBuilder, BlockEntry};
 use crate::core::Core;
 use crate::delete::{Masks, kept_parts};

@@ -17,33 +17,40 @@
 //! A crash before *publish* leaves blocks that no selection reads; the next start deletes them by
 //! the intents, and the log still has the samples. A crash after it leaves log records that replay
 //! skips. So no sample is lost or duplicated. Late samples of a sealed window are sealed in the
-//! same way, as another run with the number of their later epoch.
+//! same way, as another run of their later epoch.
+//!
+//! [`window`](self::window) runs the phases of one window.
 
+mod blocks;
 mod clean;
+mod frames;
 mod leaving;
 mod merge;
 mod publish;
 mod recover;
 mod register;
 mod rewrite;
+mod series;
 mod sweep;
+mod window;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use model::{Labels, SourceError};
+use model::SourceError;
 
+use self::series::SealScope;
 use crate::core::Core;
 use crate::core::seal_state::SealState;
 use crate::epoch::Epoch;
 use crate::error::StoreError;
 use crate::keys;
 use crate::lsm::WriteSet;
-use crate::meta::{self};
+use crate::meta;
 use crate::parallel::shares::in_shares;
 use crate::sizes::Sizes;
-use crate::window::{PartitionId, WINDOW_MS, Window};
+use crate::window::{WINDOW_MS, Window};
 
 pub(crate) use clean::{clean_tombstones, tidy};
 pub(crate) use leaving::note_emptied;
@@ -56,7 +63,7 @@ const IDLE_MS: i64 = WINDOW_MS;
 
 /// Windows to seal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Which {
+pub(crate) enum SealExtent {
     /// Everything.
     All,
     /// Closed windows, each time another window closes, and any with many late samples.
@@ -67,15 +74,15 @@ pub(crate) enum Which {
 fn due(
     sizes: &Sizes,
     state: &SealState,
-    which: Which,
+    extent: SealExtent,
     closed_window: Window,
     open: &BTreeMap<Window, u64>,
 ) -> BTreeSet<Window> {
-    let is_due = |(window, samples): &(&Window, &u64)| match which {
-        Which::All => true,
-        Which::Closed if **window > closed_window => false,
-        Which::Closed if closed_window > state.closed_window => true,
-        Which::Closed => {
+    let is_due = |(window, samples): &(&Window, &u64)| match extent {
+        SealExtent::All => true,
+        SealExtent::Closed if **window > closed_window => false,
+        SealExtent::Closed if closed_window > state.closed_window => true,
+        SealExtent::Closed => {
             let is_at_rest = state.open.get(window) == Some(samples);
             **samples
                 >= if is_at_rest { sizes.late_samples_at_rest } else { sizes.late_samples_max }
@@ -84,22 +91,12 @@ fn due(
     open.iter().filter(is_due).map(|(window, _)| *window).collect()
 }
 
-/// A series with samples in the window that is being sealed.
-#[derive(Debug, Clone)]
-struct Item {
-    slot: u32,
-    labels: Labels,
-    metric: u64,
-    /// Id in the partition, or [`crate::head::series::NONE`].
-    id: u32,
-}
-
 /// Seals the windows that are due, one after the other, until the store is closed. Returns whether
 /// any window was due.
 ///
 /// A window that cannot be sealed does not stop the others; its samples stay in the log. The first
 /// error is returned at the end.
-pub(crate) async fn seal(core: &Arc<Core>, which: Which) -> Result<bool, StoreError> {
+pub(crate) async fn seal(core: &Arc<Core>, extent: SealExtent) -> Result<bool, StoreError> {
     let mut state = core.sealing.lock().await;
     let now_ms = core.options.clock.now_ms();
     let closed_window = Window::of(now_ms.saturating_sub(GRACE_MS)).previous();
@@ -110,9 +107,12 @@ pub(crate) async fn seal(core: &Arc<Core>, which: Which) -> Result<bool, StoreEr
         for (window, samples) in log.epochs.values().flat_map(|info| &info.windows) {
             *open.entry(*window).or_default() += samples;
         }
-        let windows = due(&core.options.sizes, &state, which, closed_window, &open);
+        let windows = due(&core.options.sizes, &state, extent, closed_window, &open);
         state.open = open;
-        if windows.is_empty() && which == Which::Closed && closed_window <= state.closed_window {
+        if windows.is_empty()
+            && extent == SealExtent::Closed
+            && closed_window <= state.closed_window
+        {
             return Ok(false);
         }
         if log.epochs.contains_key(&log.epoch) && !windows.is_empty() {
@@ -129,7 +129,7 @@ pub(crate) async fn seal(core: &Arc<Core>, which: Which) -> Result<bool, StoreEr
         if core.is_closing.load(Ordering::Relaxed) {
             return Ok(false);
         }
-        match publish::seal_window(core, &mut state, window, epoch).await {
+        match window::seal_window(core, &mut state, SealScope { window, epoch }).await {
             Ok(()) => {}
             Err(error) if error.ends_writes() => return Err(error),
             Err(error) => {
@@ -201,24 +201,4 @@ async fn blocking<T: Send + 'static>(
     let joined = tokio::task::spawn_blocking(work).await;
     joined
         .map_err(|error| StoreError::Unavailable(format!("the sealing task has stopped: {error}")))
-}
-
-/// Returns the series with samples of a window up to an epoch, by metric and id.
-fn gather(core: &Core, window: Window, epoch: Epoch, partition: PartitionId) -> Vec<Item> {
-    let mut items = Vec::new();
-    core.head.for_each(|slot, series| {
-        if series.holds_window(window, epoch) {
-            if series.partition != partition {
-                series.partition = partition;
-                series.id_in_partition = crate::head::series::NONE;
-            }
-            items.push(Item {
-                slot,
-                labels: series.labels.clone(),
-                metric: keys::metric_hash(series.labels.metric_name()),
-                id: series.id_in_partition,
-            });
-        }
-    });
-    items
 }

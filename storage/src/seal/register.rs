@@ -6,7 +6,7 @@ use std::sync::Arc;
 use model::Labels;
 use roaring::RoaringBitmap;
 
-use super::Item;
+use super::series::SealedSeries;
 use crate::block;
 use crate::core::Core;
 use crate::error::StoreError;
@@ -17,37 +17,37 @@ use crate::lsm::WriteSet;
 use crate::value;
 use crate::window::PartitionId;
 
-/// Sets the id of every item in the partition.
+/// Sets the ids of the series in the partition.
 pub(super) async fn register(
     core: &Core,
     partition: PartitionId,
-    items: &mut [Item],
+    sealed: &mut [SealedSeries],
 ) -> Result<(), StoreError> {
-    let mut unknown: HashMap<Labels, usize> = items
+    let mut unknown: HashMap<Labels, usize> = sealed
         .iter()
         .enumerate()
-        .filter(|(_, item)| item.id == NONE)
-        .map(|(at, item)| (item.labels.clone(), at))
+        .filter(|(_, entry)| entry.id == NONE)
+        .map(|(at, entry)| (entry.labels.clone(), at))
         .collect();
     let mut series_count = core.series_count(partition);
     if series_count > 0 && !unknown.is_empty() {
-        find_known(core, partition, series_count, &mut unknown, items).await?;
+        find_known(core, partition, series_count, &mut unknown, sealed).await?;
     }
     let mut new: Vec<usize> = unknown.into_values().collect();
-    new.sort_unstable_by(|a, b| items[*a].labels.cmp(&items[*b].labels));
+    new.sort_unstable_by(|a, b| sealed[*a].labels.cmp(&sealed[*b].labels));
     for group in new.chunks(core.options.sizes.register_series_max) {
-        let labels: Vec<&Labels> = group.iter().map(|at| &items[*at].labels).collect();
+        let labels: Vec<&Labels> = group.iter().map(|at| &sealed[*at].labels).collect();
         write_group(core, partition, series_count, &labels).await?;
         for at in group {
-            items[*at].id = series_count;
+            sealed[*at].id = series_count;
             series_count += 1;
         }
         core.set_series_count(partition, series_count);
     }
-    for item in items.iter() {
-        if let Some(series) = core.head.shard(item.slot).series(item.slot) {
+    for entry in sealed.iter() {
+        if let Some(series) = core.head.shard(entry.slot).series(entry.slot) {
             series.partition = partition;
-            series.id_in_partition = item.id;
+            series.id_in_partition = entry.id;
         }
     }
     Ok(())
@@ -59,7 +59,7 @@ async fn find_known(
     partition: PartitionId,
     series_count: u32,
     unknown: &mut HashMap<Labels, usize>,
-    items: &mut [Item],
+    sealed: &mut [SealedSeries],
 ) -> Result<(), StoreError> {
     let page_ids = core.options.sizes.page_ids;
     let gone =
@@ -74,7 +74,7 @@ async fn find_known(
                 && !gone.contains(id)
                 && let Some(at) = unknown.remove(&labels)
             {
-                items[at].id = id;
+                sealed[at].id = id;
             }
         }
     }

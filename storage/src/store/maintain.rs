@@ -21,14 +21,14 @@ pub(super) async fn maintain(core: &Arc<Core>) -> Result<bool, StoreError> {
     core.lsm.collect_orphans().await;
     expiry::expire(core).await?;
     if expiry::has_deleted_records(core).await {
-        seal::seal(core, seal::Which::All).await?;
+        seal::seal(core, seal::SealExtent::All).await?;
     }
     expiry::delete_expired(core).await?;
     seal::tidy(core).await?;
     let is_large =
         core.log.lock().await.bytes() > core.options.log_bytes_max || is_head_large(core);
-    let which = if is_large { seal::Which::All } else { seal::Which::Closed };
-    let has_sealed = seal::seal(core, which).await?;
+    let extent = if is_large { seal::SealExtent::All } else { seal::SealExtent::Closed };
+    let has_sealed = seal::seal(core, extent).await?;
     clean_if_due(core).await?;
     Ok(has_sealed)
 }

@@ -201,14 +201,14 @@ impl Store {
     /// Seals all samples of the head, including open windows.
     pub async fn seal_all(&self) -> Result<(), StoreError> {
         self.core.check_writable()?;
-        seal::seal(&self.core, seal::Which::All).await.map(drop)
+        seal::seal(&self.core, seal::SealExtent::All).await.map(drop)
     }
 
     /// Seals all samples of the head, flushes them to SSTs, and removes all empty series. Bounds
     /// the memory of an import, which writes many series once.
     pub async fn seal_and_forget(&self) -> Result<(), StoreError> {
         self.core.check_writable()?;
-        seal::seal(&self.core, seal::Which::All).await?;
+        seal::seal(&self.core, seal::SealExtent::All).await?;
         {
             // Blocks commits, so that no slot is reused.
             let _log = self.core.log.lock().await;

@@ -1,0 +1,51 @@
+//! Seal of one window, phase by phase.
+
+use std::sync::Arc;
+
+use super::blocking;
+use super::blocks::write_blocks;
+use super::publish::{forget, publish};
+use super::register::register;
+use super::series::{SealScope, gather};
+use crate::core::Core;
+use crate::core::seal_state::{Leaving, SealState};
+use crate::error::StoreError;
+use crate::expiry;
+
+/// Seals the samples of a window in the head up to an epoch.
+///
+/// Errors: blocks that are already written stay invisible, and the next tidying deletes them.
+pub(super) async fn seal_window(
+    core: &Arc<Core>,
+    state: &mut SealState,
+    scope: SealScope,
+) -> Result<(), StoreError> {
+    let mut intents = Vec::new();
+    let sealed = run_phases(core, state, scope, &mut intents).await;
+    if sealed.is_err() && !intents.is_empty() {
+        state.leaving.push_back(Leaving::unpublished(scope.window.partition(), intents));
+    }
+    sealed
+}
+
+/// Runs the phases. Adds the intents of blocks to `intents` before it writes the blocks.
+async fn run_phases(
+    core: &Arc<Core>,
+    state: &mut SealState,
+    scope: SealScope,
+    intents: &mut Vec<Vec<u8>>,
+) -> Result<(), StoreError> {
+    let shared = Arc::clone(core);
+    let mut series = blocking(move || gather(&shared, scope)).await?;
+    register(core, scope.window.partition(), &mut series).await?;
+    series.sort_unstable_by_key(|series| (series.metric, series.id));
+    let series = Arc::new(series);
+    let blocks = write_blocks(core, state, scope, &series, intents).await?;
+    let (block_count, block_bytes) = (blocks.count, blocks.bytes);
+    publish(core, state, scope, blocks, intents).await?;
+    forget(core, scope, &series);
+    core.counters.note_seal(block_count, block_bytes);
+    let (window, epoch) = (scope.window.number(), scope.epoch.number());
+    tracing::debug!(window, epoch, series = series.len(), block_count, block_bytes, "sealed");
+    expiry::drop_dead_log(core, state).await
+}
