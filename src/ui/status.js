@@ -79,7 +79,7 @@ async function store() {
     ["Files", formatBytes(data.fileBytes)],
     ["Log not sealed yet", formatBytes(data.logBytes)],
     ["Samples taken since the start", formatCount(data.samplesAppended)],
-    ["Samples refused", formatCount(data.samplesRejected)],
+    ["Samples rejected", formatCount(data.samplesRejected)],
     ["Newest sample", data.newestTime === null ? "none" : since(data.newestTime)],
     ...retentionFacts(data.retention, Date.now()),
     ["Running since", since(started)],

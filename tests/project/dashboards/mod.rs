@@ -15,8 +15,8 @@ use testkit::{Server, get, percent_encode, request, temporary_directory};
 /// Panels without data in normal operation: dashboard, title, reason.
 const EMPTY: [(&str, &str, &str); 1] = [(
     "tessella-overview",
-    "Refused new series",
-    "a metric is named once the server has refused a series of it",
+    "Rejected new series",
+    "a metric is named once the server has rejected a series of it",
 )];
 
 const STEP_SECONDS: i64 = 15;
