@@ -56,13 +56,13 @@ impl PasswordChecks {
 
 /// Users with passwords.
 pub(super) struct Passwords {
-    users: BTreeMap<String, Known>,
+    users: BTreeMap<String, UserEntry>,
     key: hmac::Key,
     wrong: Mutex<Recent>,
 }
 
 /// User with the digest of the password, once it is verified.
-struct Known {
+struct UserEntry {
     user: User,
     hash: String,
     right: Mutex<Option<CredentialDigest>>,
@@ -104,7 +104,7 @@ impl Passwords {
         if cost < 4 {
             return Err(format!("cost {cost} of the bcrypt hash is below 4"));
         }
-        let known = Known { hash: hash.to_owned(), right: Mutex::new(None), user };
+        let known = UserEntry { hash: hash.to_owned(), right: Mutex::new(None), user };
         self.users.insert(known.user.name.to_string(), known);
         Ok(())
     }
@@ -126,7 +126,7 @@ impl Passwords {
 
     /// Returns names and hashes of the users, sorted by name.
     pub(super) fn hashes(&self) -> Vec<(String, String)> {
-        let pair = |(name, known): (&String, &Known)| (name.clone(), known.hash.clone());
+        let pair = |(name, known): (&String, &UserEntry)| (name.clone(), known.hash.clone());
         self.users.iter().map(pair).collect()
     }
 
@@ -141,7 +141,7 @@ impl Passwords {
         password: Vec<u8>,
         checks: &PasswordChecks,
     ) -> Result<User, Refusal> {
-        let Some(stand_in) = self.stand_in(name) else { return Err(Refusal::Unauthenticated) };
+        let Some(decoy) = self.decoy(name) else { return Err(Refusal::Unauthenticated) };
         let known = std::str::from_utf8(name).ok().and_then(|name| self.users.get(name));
         let shown = self.shown(name, &password);
         if let Some(outcome) = self.remembered(known, &shown) {
@@ -152,7 +152,7 @@ impl Passwords {
         if let Some(outcome) = self.remembered(known, &shown) {
             return outcome;
         }
-        let hash = known.unwrap_or(stand_in).hash.clone();
+        let hash = known.unwrap_or(decoy).hash.clone();
         let is_right = tokio::task::spawn_blocking(move || {
             let is_right = bcrypt::verify(password, &hash).unwrap_or(false);
             // Held until the end even if the request is gone.
@@ -173,7 +173,7 @@ impl Passwords {
 
     /// Returns the user whose hash is computed for an unknown name: always the same, so that the time
     /// does not reveal which names exist.
-    fn stand_in(&self, name: &[u8]) -> Option<&Known> {
+    fn decoy(&self, name: &[u8]) -> Option<&UserEntry> {
         let tag = hmac::sign(&self.key, name);
         let number = tag.as_ref().iter().fold(0_u64, |n, byte| n << 8 | u64::from(*byte));
         let count = self.users.len() as u64;
@@ -193,7 +193,7 @@ impl Passwords {
 
     fn remembered(
         &self,
-        known: Option<&Known>,
+        known: Option<&UserEntry>,
         shown: &CredentialDigest,
     ) -> Option<Result<User, Refusal>> {
         if let Some(known) = known {
@@ -210,7 +210,7 @@ impl Passwords {
     }
 }
 
-impl Known {
+impl UserEntry {
     fn right(&self) -> MutexGuard<'_, Option<CredentialDigest>> {
         self.right.lock().unwrap_or_else(PoisonError::into_inner)
     }

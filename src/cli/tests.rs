@@ -331,8 +331,8 @@ fn suggestions_come_from_the_same_family() {
         let error = parse(&[argument]).unwrap_err().to_string();
         let name = argument.split('=').next().unwrap();
         assert!(error.contains(&format!("unexpected argument '{name}' found")), "{error}");
-        let told = error.split("a similar argument exists: '").nth(1);
-        assert_eq!(told.and_then(|rest| rest.split('\'').next()), suggestion, "{error}");
+        let suggested = error.split("a similar argument exists: '").nth(1);
+        assert_eq!(suggested.and_then(|rest| rest.split('\'').next()), suggestion, "{error}");
     }
 }
 

@@ -65,12 +65,12 @@ fn field_name(headers: &[u8]) -> Option<&[u8]> {
 }
 
 /// Returns a parameter of a header, without quotes.
-fn parameter<'a>(parameters: &'a str, wanted: &str) -> Option<&'a str> {
+fn parameter<'a>(parameters: &'a str, name_wanted: &str) -> Option<&'a str> {
     parameters.split(';').find_map(|parameter| {
         let (name, value) = parameter.split_once('=')?;
         let value = value.trim();
         let unquoted = value.strip_prefix('"').and_then(|value| value.strip_suffix('"'));
-        name.trim().eq_ignore_ascii_case(wanted).then(|| unquoted.unwrap_or(value))
+        name.trim().eq_ignore_ascii_case(name_wanted).then(|| unquoted.unwrap_or(value))
     })
 }
 

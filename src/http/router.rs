@@ -100,7 +100,7 @@ pub(crate) fn router(shared: Arc<Shared>) -> Router {
     let all = prefix::with_prefix(routes, &shared.args)
         .layer(CompressionLayer::new().compress_when(is_compressible()))
         .layer(map_response(move |response| std::future::ready(encoders.encode(response))))
-        .layer(from_fn_with_state(shared, access::let_in));
+        .layer(from_fn_with_state(shared, access::check_access));
     if is_logged { all.layer(from_fn(request_log::log)) } else { all }
 }
 

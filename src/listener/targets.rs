@@ -36,7 +36,7 @@ impl<S> EscapedTargets<S> {
         EscapedTargets { stream, tracker: Tracker::default(), escaped: Vec::new(), taken: 0 }
     }
 
-    fn hand_on(&mut self, buffer: &mut ReadBuf<'_>) {
+    fn take_escaped(&mut self, buffer: &mut ReadBuf<'_>) {
         let rest = &self.escaped[self.taken..];
         let count = rest.len().min(buffer.remaining());
         buffer.put_slice(&rest[..count]);
@@ -72,7 +72,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for EscapedTargets<S> {
             ready!(Pin::new(&mut this.stream).poll_read(context, &mut head))?;
             this.tracker.escape(head.filled(), &mut this.escaped);
         }
-        this.hand_on(buffer);
+        this.take_escaped(buffer);
         Poll::Ready(Ok(()))
     }
 }

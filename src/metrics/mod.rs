@@ -56,7 +56,7 @@ pub struct Metrics {
 
 /// Reason to reject a request before its handler.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Unadmitted {
+pub(crate) enum DenialReason {
     /// The credentials are absent or wrong.
     Credentials,
     /// The rate limit is exceeded.
@@ -65,12 +65,12 @@ pub(crate) enum Unadmitted {
     Busy,
 }
 
-impl Unadmitted {
+impl DenialReason {
     fn name(self) -> &'static str {
         match self {
-            Unadmitted::Credentials => "credentials",
-            Unadmitted::Rate => "rate",
-            Unadmitted::Busy => "busy",
+            DenialReason::Credentials => "credentials",
+            DenialReason::Rate => "rate",
+            DenialReason::Busy => "busy",
         }
     }
 }
@@ -81,8 +81,8 @@ impl Metrics {
     /// Panics: two metrics have the same name.
     pub fn new(queries_max: usize) -> Metrics {
         let registry = Registry::new();
-        let own = Own(&registry);
-        let build = own.int_gauge_vec(
+        let registrar = Registrar(&registry);
+        let build = registrar.int_gauge_vec(
             "tessella_build_info",
             "Always 1, with the version and the revision of the source.",
             &["version", "revision"],
@@ -90,44 +90,44 @@ impl Metrics {
         build.with_label_values(&[VERSION, REVISION]).set(1);
         let metrics = Metrics {
             gathering: Mutex::new(()),
-            process: ProcessMetrics::new(&own),
+            process: ProcessMetrics::new(&registrar),
             results: OnceLock::new(),
-            store: StoreMetrics::new(&own),
+            store: StoreMetrics::new(&registrar),
             reader: OnceLock::new(),
             store_stats: OnceLock::new(),
-            ready: own.int_gauge(
+            ready: registrar.int_gauge(
                 "tessella_ready",
                 "Whether the log has been replayed and requests are served.",
             ),
-            requests: own.int_counter_vec(
+            requests: registrar.int_counter_vec(
                 "tessella_http_requests_total",
                 "HTTP requests by handler and status code.",
                 &["handler", "code"],
             ),
-            requests_refused: own.int_counter_vec(
+            requests_refused: registrar.int_counter_vec(
                 "tessella_http_requests_refused_total",
                 "HTTP requests that the web configuration rejected, by reason; not included in \
                  other counters of requests.",
                 &["reason"],
             ),
-            request_seconds: own.histogram_vec(
+            request_seconds: registrar.histogram_vec(
                 "tessella_http_request_duration_seconds",
                 "Time until the head of the response, by handler.",
                 "handler",
             ),
-            queries: QueryMetrics::new(&own, queries_max),
-            reload_successful: own.int_gauge(
+            queries: QueryMetrics::new(&registrar, queries_max),
+            reload_successful: registrar.int_gauge(
                 "tessella_config_last_reload_successful",
                 "Whether the last load of the configuration succeeded.",
             ),
-            reload_success_seconds: own.gauge(
+            reload_success_seconds: registrar.gauge(
                 "tessella_config_last_reload_success_timestamp_seconds",
                 "Time of the last successful load of the configuration.",
             ),
             registry: registry.clone(),
         };
         metrics.config_read(true);
-        for reason in [Unadmitted::Credentials, Unadmitted::Rate, Unadmitted::Busy] {
+        for reason in [DenialReason::Credentials, DenialReason::Rate, DenialReason::Busy] {
             // Present from the start, so that the first one is an increase.
             metrics.requests_refused.with_label_values(&[reason.name()]);
         }
@@ -146,7 +146,7 @@ impl Metrics {
     }
 
     /// Counts a rejected request.
-    pub(crate) fn not_let_in(&self, reason: Unadmitted) {
+    pub(crate) fn count_denied(&self, reason: DenialReason) {
         self.requests_refused.with_label_values(&[reason.name()]).inc();
     }
 
@@ -167,7 +167,7 @@ impl Metrics {
     /// Adds the metrics of the result cache.
     pub(crate) fn watch_results(&self, results: Arc<ResultCache>) {
         // A process has one result cache.
-        self.results.get_or_init(|| (ResultsMetrics::new(&Own(&self.registry)), results));
+        self.results.get_or_init(|| (ResultsMetrics::new(&Registrar(&self.registry)), results));
     }
 
     /// Records the outcome of a load of the configuration.
@@ -193,7 +193,7 @@ impl Metrics {
             let (stats, refused) = stats();
             self.store.refresh(&stats, &refused);
             if let Some(stats) = &stats.follow {
-                let new = || ReaderMetrics::new(&Own(&self.registry));
+                let new = || ReaderMetrics::new(&Registrar(&self.registry));
                 self.reader.get_or_init(new).refresh(stats);
             }
         }
@@ -213,9 +213,9 @@ pub(crate) fn to_text(families: &[MetricFamily]) -> Result<Vec<u8>, prometheus::
 
 /// Creates and registers metrics. Names and help are constants, so that only a mistake in the source
 /// can fail, at every start.
-struct Own<'a>(&'a Registry);
+struct Registrar<'a>(&'a Registry);
 
-impl Own<'_> {
+impl Registrar<'_> {
     fn add<C: prometheus::core::Collector + Clone + 'static>(
         &self,
         made: prometheus::Result<C>,

@@ -4,7 +4,7 @@ use std::fs;
 
 use prometheus::{Counter, IntGauge};
 
-use super::Own;
+use super::Registrar;
 
 /// Ticks per second of the kernel's accounting, fixed in its interface.
 const TICKS_PER_SECOND: f64 = 100.0;
@@ -36,21 +36,25 @@ struct Reading {
 }
 
 impl ProcessMetrics {
-    pub(super) fn new(own: &Own<'_>) -> ProcessMetrics {
+    pub(super) fn new(registrar: &Registrar<'_>) -> ProcessMetrics {
         let Some(reading) = Reading::take() else {
             return ProcessMetrics { gauges: None };
         };
-        own.gauge("process_start_time_seconds", "Start time of the process since the epoch.")
+        registrar
+            .gauge("process_start_time_seconds", "Start time of the process since the epoch.")
             .set(reading.start_seconds);
         let metrics = ProcessMetrics {
             gauges: Some(Gauges {
-                cpu_seconds: own
+                cpu_seconds: registrar
                     .counter("process_cpu_seconds_total", "User and system CPU time spent."),
-                resident_bytes: own.int_gauge("process_resident_memory_bytes", "Resident memory."),
-                virtual_bytes: own.int_gauge("process_virtual_memory_bytes", "Virtual memory."),
-                open_fds: own.int_gauge("process_open_fds", "Open file descriptors."),
-                max_fds: own.int_gauge("process_max_fds", "File descriptors that may be open."),
-                threads: own.int_gauge("process_threads", "Threads."),
+                resident_bytes: registrar
+                    .int_gauge("process_resident_memory_bytes", "Resident memory."),
+                virtual_bytes: registrar
+                    .int_gauge("process_virtual_memory_bytes", "Virtual memory."),
+                open_fds: registrar.int_gauge("process_open_fds", "Open file descriptors."),
+                max_fds: registrar
+                    .int_gauge("process_max_fds", "File descriptors that may be open."),
+                threads: registrar.int_gauge("process_threads", "Threads."),
             }),
         };
         metrics.refresh();

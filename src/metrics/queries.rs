@@ -5,7 +5,7 @@ use std::time::Duration;
 use engine::result::QueryStats;
 use prometheus::{Histogram, HistogramVec, IntCounter, IntCounterVec, IntGauge};
 
-use super::{Metrics, Own};
+use super::{Metrics, Registrar};
 
 /// Bucket bounds of reads.
 const READS_BUCKETS: [f64; 10] = [0.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 300.0, 1000.0, 10_000.0];
@@ -25,44 +25,45 @@ pub(super) struct QueryMetrics {
 }
 
 impl QueryMetrics {
-    pub(super) fn new(own: &Own<'_>, queries_max: usize) -> QueryMetrics {
-        own.int_gauge(
-            "tessella_engine_queries_concurrent_max",
-            "Maximum number of concurrent queries.",
-        )
-        .set(i64::try_from(queries_max).unwrap_or(i64::MAX));
+    pub(super) fn new(registrar: &Registrar<'_>, queries_max: usize) -> QueryMetrics {
+        registrar
+            .int_gauge(
+                "tessella_engine_queries_concurrent_max",
+                "Maximum number of concurrent queries.",
+            )
+            .set(i64::try_from(queries_max).unwrap_or(i64::MAX));
         QueryMetrics {
-            seconds: own.histogram_vec(
+            seconds: registrar.histogram_vec(
                 "tessella_engine_query_duration_seconds",
                 "Time that queries spent in each stage.",
                 "slice",
             ),
-            samples: own
+            samples: registrar
                 .int_counter("tessella_engine_query_samples_total", "Samples decoded by queries."),
-            series: own
+            series: registrar
                 .int_counter("tessella_engine_query_series_total", "Series selected by queries."),
-            reads: own.histogram(
+            reads: registrar.histogram(
                 "tessella_engine_query_object_store_reads",
                 "Reads (GETs) of the object store that a query made.",
                 &READS_BUCKETS,
             ),
-            cached_bytes: own.int_counter(
+            cached_bytes: registrar.int_counter(
                 "tessella_engine_query_cached_bytes_total",
                 "Bytes of the store's files that queries read from the cache.",
             ),
-            failures: own.int_counter_vec(
+            failures: registrar.int_counter_vec(
                 "tessella_engine_query_failures_total",
                 "Failed queries, by type of the error.",
                 &["type"],
             ),
-            running: own.int_gauge("tessella_engine_queries", "Running queries."),
-            waiting: own
+            running: registrar.int_gauge("tessella_engine_queries", "Running queries."),
+            waiting: registrar
                 .int_gauge("tessella_engine_queries_waiting", "Queries that wait for a slot."),
-            memory: own.int_gauge(
+            memory: registrar.int_gauge(
                 "tessella_engine_query_memory_bytes",
                 "Memory of queries, including answers until they are sent.",
             ),
-            memory_peak: own
+            memory_peak: registrar
                 .int_gauge("tessella_engine_query_memory_peak_bytes", "Peak memory of queries."),
         }
     }

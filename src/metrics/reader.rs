@@ -3,7 +3,7 @@
 use prometheus::{Gauge, IntCounter};
 use storage::FollowStats;
 
-use super::Own;
+use super::Registrar;
 
 /// Metrics of a reader, refreshed on each gathering.
 pub(super) struct ReaderMetrics {
@@ -14,21 +14,21 @@ pub(super) struct ReaderMetrics {
 }
 
 impl ReaderMetrics {
-    pub(super) fn new(own: &Own<'_>) -> ReaderMetrics {
+    pub(super) fn new(registrar: &Registrar<'_>) -> ReaderMetrics {
         ReaderMetrics {
-            lag_seconds: own.gauge(
+            lag_seconds: registrar.gauge(
                 "tessella_reader_lag_seconds",
                 "Time since the reader last had all acknowledged writes.",
             ),
-            steps: own.int_counter(
+            steps: registrar.int_counter(
                 "tessella_reader_steps_total",
                 "Commits of the writer that the reader has applied.",
             ),
-            gaps: own.int_counter(
+            gaps: registrar.int_counter(
                 "tessella_reader_gaps_total",
                 "Full reloads because the next part of the log was deleted.",
             ),
-            failures: own.int_counter(
+            failures: registrar.int_counter(
                 "tessella_reader_failures_total",
                 "Failed attempts to follow the store.",
             ),

@@ -3,20 +3,20 @@
 use engine::result_cache::ResultCacheStats;
 use prometheus::{IntCounter, IntGauge};
 
-use super::Own;
+use super::Registrar;
 
-/// Selects a figure.
-type Figure = fn(&ResultCacheStats) -> u64;
+/// Reads a figure of the statistics.
+type Getter = fn(&ResultCacheStats) -> u64;
 
-/// Name, help and figure of gauges.
-const GAUGES: [(&str, &str, Figure); 3] = [
+/// Name, help and getter of gauges.
+const GAUGES: [(&str, &str, Getter); 3] = [
     ("tessella_result_cache_bytes", "Bytes of the result cache.", |s| s.bytes),
     ("tessella_result_cache_max_bytes", "Maximum bytes of the result cache.", |s| s.bytes_max),
     ("tessella_result_cache_entries", "Queries in the result cache.", |s| s.entries),
 ];
 
-/// Name, help and figure of counters.
-const COUNTERS: [(&str, &str, Figure); 5] = [
+/// Name, help and getter of counters.
+const COUNTERS: [(&str, &str, Getter); 5] = [
     ("tessella_result_cache_hits_total", "Range queries with all steps in the cache.", |s| s.hits),
     (
         "tessella_result_cache_partial_hits_total",
@@ -38,14 +38,14 @@ const COUNTERS: [(&str, &str, Figure); 5] = [
 
 /// Metrics of the result cache, refreshed on each gathering.
 pub(super) struct ResultsMetrics {
-    gauges: Vec<(IntGauge, Figure)>,
-    counters: Vec<(IntCounter, Figure)>,
+    gauges: Vec<(IntGauge, Getter)>,
+    counters: Vec<(IntCounter, Getter)>,
 }
 
 impl ResultsMetrics {
-    pub(super) fn new(own: &Own<'_>) -> ResultsMetrics {
-        let gauge = |(name, help, figure)| (own.int_gauge(name, help), figure);
-        let counter = |(name, help, figure)| (own.int_counter(name, help), figure);
+    pub(super) fn new(registrar: &Registrar<'_>) -> ResultsMetrics {
+        let gauge = |(name, help, getter)| (registrar.int_gauge(name, help), getter);
+        let counter = |(name, help, getter)| (registrar.int_counter(name, help), getter);
         ResultsMetrics {
             gauges: GAUGES.map(gauge).to_vec(),
             counters: COUNTERS.map(counter).to_vec(),
@@ -53,12 +53,12 @@ impl ResultsMetrics {
     }
 
     pub(super) fn refresh(&self, stats: &ResultCacheStats) {
-        for (gauge, figure) in &self.gauges {
-            gauge.set(i64::try_from(figure(stats)).unwrap_or(i64::MAX));
+        for (gauge, getter) in &self.gauges {
+            gauge.set(i64::try_from(getter(stats)).unwrap_or(i64::MAX));
         }
-        for (counter, figure) in &self.counters {
+        for (counter, getter) in &self.counters {
             // The figures only grow.
-            counter.inc_by(figure(stats).saturating_sub(counter.get()));
+            counter.inc_by(getter(stats).saturating_sub(counter.get()));
         }
     }
 }

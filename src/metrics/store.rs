@@ -3,13 +3,13 @@
 use prometheus::{Gauge, IntCounter, IntCounterVec, IntGauge};
 use storage::{Reader, RefusedSeries, StoreStats};
 
-use super::Own;
+use super::Registrar;
 
-/// Selects a figure.
-type Figure = fn(&StoreStats) -> u64;
+/// Reads a figure of the statistics.
+type Getter = fn(&StoreStats) -> u64;
 
-/// Name, help and figure of gauges.
-const GAUGES: [(&str, &str, Figure); 20] = [
+/// Name, help and getter of gauges.
+const GAUGES: [(&str, &str, Getter); 20] = [
     ("tessella_storage_block_cache_bytes", "Bytes of the block cache in memory.", |s| {
         s.block_cache_bytes as u64
     }),
@@ -60,8 +60,8 @@ const GAUGES: [(&str, &str, Figure); 20] = [
     ),
 ];
 
-/// Name, help and figure of counters.
-const COUNTERS: [(&str, &str, Figure); 33] = [
+/// Name, help and getter of counters.
+const COUNTERS: [(&str, &str, Getter); 33] = [
     (
         "tessella_storage_block_cache_hits_total",
         "Lookups of blocks and indexes that were in memory.",
@@ -195,39 +195,39 @@ const COUNTERS: [(&str, &str, Figure); 33] = [
 pub(super) struct StoreMetrics {
     newest_seconds: Gauge,
     exemplar_oldest_seconds: Gauge,
-    gauges: Vec<(IntGauge, Figure)>,
-    counters: Vec<(IntCounter, Figure)>,
+    gauges: Vec<(IntGauge, Getter)>,
+    counters: Vec<(IntCounter, Getter)>,
     reads: IntCounterVec,
     read_bytes: IntCounterVec,
     refused: IntCounterVec,
 }
 
 impl StoreMetrics {
-    pub(super) fn new(own: &Own<'_>) -> StoreMetrics {
-        let gauge = |(name, help, figure)| (own.int_gauge(name, help), figure);
-        let counter = |(name, help, figure)| (own.int_counter(name, help), figure);
+    pub(super) fn new(registrar: &Registrar<'_>) -> StoreMetrics {
+        let gauge = |(name, help, getter)| (registrar.int_gauge(name, help), getter);
+        let counter = |(name, help, getter)| (registrar.int_counter(name, help), getter);
         StoreMetrics {
-            newest_seconds: own.gauge(
+            newest_seconds: registrar.gauge(
                 "tessella_storage_newest_sample_timestamp_seconds",
                 "Time of the newest sample in the head; 0 without one.",
             ),
-            exemplar_oldest_seconds: own.gauge(
+            exemplar_oldest_seconds: registrar.gauge(
                 "tessella_storage_exemplar_oldest_timestamp_seconds",
                 "Time of the exemplar that is removed next; 0 without one.",
             ),
             gauges: GAUGES.map(gauge).to_vec(),
             counters: COUNTERS.map(counter).to_vec(),
-            reads: own.int_counter_vec(
+            reads: registrar.int_counter_vec(
                 "tessella_storage_object_store_reads_total",
                 "Reads (GETs) of the object store, by reader.",
                 &["reader"],
             ),
-            read_bytes: own.int_counter_vec(
+            read_bytes: registrar.int_counter_vec(
                 "tessella_storage_object_store_read_bytes_total",
                 "Bytes read from the object store, by reader.",
                 &["reader"],
             ),
-            refused: own.int_counter_vec(
+            refused: registrar.int_counter_vec(
                 "tessella_storage_series_refused_samples_total",
                 "Rejected samples of new series, by limit and metric; beyond the maximum of \
                  metrics without a name.",
@@ -239,12 +239,12 @@ impl StoreMetrics {
     pub(super) fn refresh(&self, stats: &StoreStats, refused: &[RefusedSeries]) {
         self.newest_seconds.set(stats.newest_ms.unwrap_or(0) as f64 / 1000.0);
         self.exemplar_oldest_seconds.set(stats.exemplar_oldest_ms.unwrap_or(0) as f64 / 1000.0);
-        for (gauge, figure) in &self.gauges {
-            gauge.set(i64::try_from(figure(stats)).unwrap_or(i64::MAX));
+        for (gauge, getter) in &self.gauges {
+            gauge.set(i64::try_from(getter(stats)).unwrap_or(i64::MAX));
         }
-        for (counter, figure) in &self.counters {
+        for (counter, getter) in &self.counters {
             // The figures only grow.
-            counter.inc_by(figure(stats).saturating_sub(counter.get()));
+            counter.inc_by(getter(stats).saturating_sub(counter.get()));
         }
         for RefusedSeries { metric, reason, samples } in refused {
             let limit = reason.as_str();

@@ -70,7 +70,7 @@ pub(crate) fn of_heap(allocated_first: bool) -> Vec<u8> {
 }
 
 /// Writes a profile without samples, with the reason.
-pub(crate) fn of_nothing(reason: &str) -> Vec<u8> {
+pub(crate) fn empty(reason: &str) -> Vec<u8> {
     encode(&Profile {
         sample_types: vec![ValueType("samples", "count")],
         default_sample_type: "samples",

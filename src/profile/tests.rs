@@ -65,7 +65,7 @@ fn what_is_encoded_is_what_was_given() {
 
 #[test]
 fn a_profile_of_nothing_says_why() {
-    let read = pprof::Profile::unpack(&report::of_nothing("there is none"));
+    let read = pprof::Profile::unpack(&report::empty("there is none"));
     assert_eq!((read.sample.len(), read.comments()), (0, vec!["there is none"]));
     assert_eq!(read.types(), ["samples/count"]);
 }

@@ -16,7 +16,7 @@ const SETTLED_AGE: Duration = Duration::from_secs(2);
 /// State of files at the time they were read.
 pub(super) struct Files {
     folder: PathBuf,
-    read: Vec<(PathBuf, Option<Stamp>)>,
+    read: Vec<(PathBuf, Option<FileStamp>)>,
     content: Context,
     /// True if a file was changed so shortly before it was read that a later change has the same time.
     is_unsettled: bool,
@@ -24,7 +24,7 @@ pub(super) struct Files {
 
 /// Identity and times of a file, which differ after a change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Stamp {
+struct FileStamp {
     device: u64,
     inode: u64,
     length: u64,
@@ -32,10 +32,10 @@ struct Stamp {
     changed: (i64, i64),
 }
 
-impl Stamp {
+impl FileStamp {
     /// Returns the stamp of a file; `None` if it is absent or inaccessible.
-    fn of(path: &Path) -> Option<Stamp> {
-        std::fs::metadata(path).ok().map(|metadata| Stamp::from(&metadata))
+    fn of(path: &Path) -> Option<FileStamp> {
+        std::fs::metadata(path).ok().map(|metadata| FileStamp::from(&metadata))
     }
 
     fn is_settled(&self, now: SystemTime) -> bool {
@@ -46,9 +46,9 @@ impl Stamp {
     }
 }
 
-impl From<&Metadata> for Stamp {
-    fn from(metadata: &Metadata) -> Stamp {
-        Stamp {
+impl From<&Metadata> for FileStamp {
+    fn from(metadata: &Metadata) -> FileStamp {
+        FileStamp {
             device: metadata.dev(),
             inode: metadata.ino(),
             length: metadata.len(),
@@ -76,7 +76,7 @@ impl Files {
     pub(super) fn read(&mut self, path: impl AsRef<Path>) -> io::Result<Vec<u8>> {
         let path = self.folder.join(path);
         // The stamp comes first, so that a change during the read is detected later.
-        let stamp = Stamp::of(&path);
+        let stamp = FileStamp::of(&path);
         self.is_unsettled |= stamp.is_none_or(|stamp| !stamp.is_settled(SystemTime::now()));
         let read = read(&path);
         self.content.update(path.as_os_str().as_encoded_bytes());
@@ -93,7 +93,7 @@ impl Files {
 
     /// Returns whether a file may have changed since it was read.
     pub(super) fn may_have_changed(&self) -> bool {
-        self.is_unsettled || self.read.iter().any(|(path, stamp)| Stamp::of(path) != *stamp)
+        self.is_unsettled || self.read.iter().any(|(path, stamp)| FileStamp::of(path) != *stamp)
     }
 
     /// Returns whether both sets have the same files with the same content.

@@ -252,8 +252,8 @@ fn client_verifier(
 ) -> Result<Arc<dyn ClientCertVerifier>, Fault> {
     let authorities = pem("client_ca", &tls.client_ca, &tls.client_ca_file, files)?;
     let sans = tls.client_allowed_sans.as_ref();
-    let wanted = set(&tls.client_auth_type).filter(|kind| kind.value != "NoClientCert");
-    let Some(wanted) = wanted else {
+    let auth_type = set(&tls.client_auth_type).filter(|kind| kind.value != "NoClientCert");
+    let Some(auth_type) = auth_type else {
         let message = "client_auth_type asks for no certificates";
         return match (&authorities, sans) {
             (Some(authorities), _) => Err(authorities.fault(message)),
@@ -261,11 +261,11 @@ fn client_verifier(
             (None, None) => Ok(Arc::new(NoClientAuth)),
         };
     };
-    let wrong = |message: String| Fault::at(wanted, &field("client_auth_type"), message);
-    let policy = CLIENT_POLICIES.iter().find(|(name, ..)| *name == wanted.value);
+    let wrong = |message: String| Fault::at(auth_type, &field("client_auth_type"), message);
+    let policy = CLIENT_POLICIES.iter().find(|(name, ..)| *name == auth_type.value);
     let (_, is_mandatory, is_verified) = policy.ok_or_else(|| {
         let names = CLIENT_POLICIES.map(|(name, ..)| name).join(", ");
-        wrong(format!("{:?} is not among: NoClientCert, {names}", wanted.value))
+        wrong(format!("{:?} is not among: NoClientCert, {names}", auth_type.value))
     })?;
     let mut roots = RootCertStore::empty();
     if let Some(authorities) = &authorities {

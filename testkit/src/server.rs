@@ -38,14 +38,14 @@ impl Server {
         let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
         let mut log = BufReader::new(child.stderr.take().unwrap());
         let address = read_address(&mut log);
-        let said = Arc::new(Mutex::new(String::new()));
-        let server = Server { address, child: Child(child), log: Arc::clone(&said) };
+        let log_text = Arc::new(Mutex::new(String::new()));
+        let server = Server { address, child: Child(child), log: Arc::clone(&log_text) };
         // The pipe is drained until the process ends, as it would block on a full pipe.
         std::thread::spawn(move || {
             let mut line = String::new();
             while log.read_line(&mut line).is_ok_and(|bytes| bytes > 0) {
                 eprint!("{line}");
-                said.lock().unwrap().push_str(&line);
+                log_text.lock().unwrap().push_str(&line);
                 line.clear();
             }
         });

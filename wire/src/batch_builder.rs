@@ -169,7 +169,7 @@ impl<'a> BatchBuilder<'a> {
         match made {
             Ok(histogram) => {
                 let bytes = size_of::<HistogramSample>() + HistogramFields::OWN_BYTES;
-                self.budget.spend(bytes + histogram.heap_bytes())?;
+                self.budget.charge(bytes + histogram.heap_bytes())?;
                 self.batch.histograms.push(sample(Arc::new(histogram)));
             }
             Err(error) => self.refuse_histogram(error.to_string()),
@@ -206,7 +206,7 @@ impl<'a> BatchBuilder<'a> {
         value: f64,
     ) -> Result<(), DecodeError> {
         // Includes the header of the allocation of its labels.
-        self.budget.spend(size_of::<BatchExemplar>() + 2 * size_of::<usize>() + labels_bytes)?;
+        self.budget.charge(size_of::<BatchExemplar>() + 2 * size_of::<usize>() + labels_bytes)?;
         match labels {
             Some(labels) => self.batch.exemplars.push(BatchExemplar {
                 series_index: self.batch.series.len() as u32,
@@ -240,7 +240,7 @@ impl<'a> BatchBuilder<'a> {
             return Err(too_large("metadata entries", SERIES_FLAG, self.limits.series_max));
         }
         let text_bytes = metric.len() + help.len() + unit.len();
-        self.budget.spend(size_of::<BatchMetadata>() + text_bytes)?;
+        self.budget.charge(size_of::<BatchMetadata>() + text_bytes)?;
         let text = |bytes: &[u8]| std::str::from_utf8(bytes).map(str::to_owned);
         match (text(metric), text(help), text(unit)) {
             (Ok(metric), Ok(help), Ok(unit)) if !metric.is_empty() => {

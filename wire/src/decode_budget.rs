@@ -1,14 +1,14 @@
 //! Memory budget of one request.
 
 use crate::limits::{DECOMPRESSED_BYTES_CEILING, DECOMPRESSED_FLAG, INFLIGHT_FLAG, Limits};
-use crate::{DecodeError, Grant};
+use crate::{DecodeError, ReserveMemory};
 
 /// Maximum size of a decoded request, as a multiple of the limit for decompressed bytes. It can be
 /// larger than the message: two bytes refer to a label, one byte is the count of a bucket.
 const UNFOLDED_FACTOR: usize = 4;
 
-/// Step in which memory is granted.
-const GRANT_BYTES: usize = 1 << 20;
+/// Step in which memory is reserved.
+const RESERVED_BYTES_STEP: usize = 1 << 20;
 
 /// Retry later: current requests have reached the memory limit.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -22,40 +22,44 @@ pub struct InflightFull {
     pub limit: usize,
 }
 
-/// Memory spent by a request on labels, histograms, exemplars, metadata and the symbol table.
+/// Memory charged by a request on labels, histograms, exemplars, metadata and the symbol table.
 ///
-/// Invariant: `spent <= granted <= bytes_max` after each successful call.
+/// Invariant: `charged <= reserved <= bytes_max` after each successful call.
 pub(super) struct DecodeBudget<'a> {
-    spent: usize,
-    granted: usize,
+    charged: usize,
+    reserved: usize,
     bytes_max: usize,
-    grant: Grant<'a>,
+    reserve: ReserveMemory<'a>,
 }
 
 impl<'a> DecodeBudget<'a> {
-    /// Creates a budget; the length of the message is already granted.
-    pub(super) fn new(limits: &Limits, message_bytes: usize, grant: Grant<'a>) -> DecodeBudget<'a> {
+    /// Creates a budget; the length of the message is already reserved.
+    pub(super) fn new(
+        limits: &Limits,
+        message_bytes: usize,
+        reserve: ReserveMemory<'a>,
+    ) -> DecodeBudget<'a> {
         let decompressed_bytes_max = limits.decompressed_bytes_max.min(DECOMPRESSED_BYTES_CEILING);
         // Positions in a batch are 32 bits wide.
         let bytes_max = (UNFOLDED_FACTOR * decompressed_bytes_max).min(u32::MAX as usize);
-        DecodeBudget { spent: 0, granted: message_bytes.min(bytes_max), bytes_max, grant }
+        DecodeBudget { charged: 0, reserved: message_bytes.min(bytes_max), bytes_max, reserve }
     }
 
-    /// Spends some bytes.
+    /// Charges some bytes.
     ///
     /// Errors: the limit of the request is reached, or that of all requests.
     #[inline]
-    pub(super) fn spend(&mut self, bytes: usize) -> Result<(), DecodeError> {
-        self.spent = self.spent.saturating_add(bytes);
-        if self.spent <= self.granted { Ok(()) } else { self.ask() }
+    pub(super) fn charge(&mut self, bytes: usize) -> Result<(), DecodeError> {
+        self.charged = self.charged.saturating_add(bytes);
+        if self.charged <= self.reserved { Ok(()) } else { self.reserve_more() }
     }
 
-    /// Adds an item to a list and spends the memory by which the list grows.
+    /// Adds an item to a list and charges the memory by which the list grows.
     #[inline]
     pub(super) fn push<T>(&mut self, list: &mut Vec<T>, item: T) -> Result<(), DecodeError> {
         if list.len() == list.capacity() {
             let more = list.len().max(1);
-            self.spend(more * size_of::<T>())?;
+            self.charge(more * size_of::<T>())?;
             list.reserve_exact(more);
         }
         list.push(item);
@@ -63,19 +67,19 @@ impl<'a> DecodeBudget<'a> {
     }
 
     #[cold]
-    fn ask(&mut self) -> Result<(), DecodeError> {
-        if self.spent > self.bytes_max {
+    fn reserve_more(&mut self) -> Result<(), DecodeError> {
+        if self.charged > self.bytes_max {
             return Err(DecodeError::TooLarge {
                 what: "bytes unfolded",
                 flag: DECOMPRESSED_FLAG,
                 limit: self.bytes_max,
-                reached: self.spent,
+                reached: self.charged,
             });
         }
-        let bytes = (self.spent - self.granted).next_multiple_of(GRANT_BYTES);
-        let bytes = bytes.min(self.bytes_max - self.granted);
-        (self.grant)(bytes)?;
-        self.granted += bytes;
+        let bytes = (self.charged - self.reserved).next_multiple_of(RESERVED_BYTES_STEP);
+        let bytes = bytes.min(self.bytes_max - self.reserved);
+        (self.reserve)(bytes)?;
+        self.reserved += bytes;
         Ok(())
     }
 }

@@ -162,7 +162,7 @@ pub fn decompress(
 pub fn gunzip(
     body: &[u8],
     limits: &Limits,
-    grant: Grant<'_>,
+    reserve: ReserveMemory<'_>,
     message: &mut Vec<u8>,
 ) -> Result<(), DecodeError> {
     const STEP_BYTES: usize = 64 << 10;
@@ -176,7 +176,7 @@ pub fn gunzip(
         let held = message.len();
         if message.capacity() < held + read {
             let more = held.max(STEP_BYTES);
-            grant(more)?;
+            reserve(more)?;
             message.reserve_exact(more);
         }
         message.extend_from_slice(&step[..read]);
@@ -205,7 +205,7 @@ fn check_decompressed_len(length: usize, limits: &Limits) -> Result<(), DecodeEr
 }
 
 /// Grants memory beyond the length of the message, in bytes, before decoding allocates it.
-pub type Grant<'a> = &'a mut dyn FnMut(usize) -> Result<(), InflightFull>;
+pub type ReserveMemory<'a> = &'a mut dyn FnMut(usize) -> Result<(), InflightFull>;
 
 /// Decoder with working memory that requests reuse.
 #[derive(Debug, Default)]
@@ -229,12 +229,12 @@ impl Decoder {
         bytes: &[u8],
         length: usize,
         limits: &Limits,
-        grant: Grant<'_>,
+        reserve: ReserveMemory<'_>,
         batch: &mut Batch,
     ) -> Result<Decoded, DecodeError> {
         check_decompressed_len(length, limits)?;
         batch.clear();
-        let builder = BatchBuilder::new(limits, batch, DecodeBudget::new(limits, length, grant));
+        let builder = BatchBuilder::new(limits, batch, DecodeBudget::new(limits, length, reserve));
         match version {
             Version::V1 => v1::decode(self, bytes, length, builder),
             Version::V2 => v2::decode(self, bytes, length, builder),

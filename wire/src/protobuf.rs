@@ -245,16 +245,16 @@ impl<'a> Reader<'a> {
         len_max: usize,
         out: &mut Vec<f64>,
     ) -> Result<(), WireError> {
-        let wanted = len_max.saturating_sub(out.len());
+        let count_max = len_max.saturating_sub(out.len());
         if key.wire_type != LENGTH {
-            out.extend(Some(self.double(key)?).filter(|_| wanted > 0));
+            out.extend(Some(self.double(key)?).filter(|_| count_max > 0));
             return Ok(());
         }
         let (packed, rest) = self.message()?.rest().as_chunks::<8>();
         if !rest.is_empty() {
             return Err(WireError::Truncated);
         }
-        out.extend(packed.iter().take(wanted).map(|bytes| f64::from_le_bytes(*bytes)));
+        out.extend(packed.iter().take(count_max).map(|bytes| f64::from_le_bytes(*bytes)));
         Ok(())
     }
 

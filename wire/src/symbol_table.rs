@@ -203,13 +203,13 @@ fn reference(refs: &[u8], at: &mut usize) -> Option<u32> {
 pub(super) fn read_refs(
     message: &mut Reader<'_>,
     key: Key,
-    wanted: usize,
+    count_max: usize,
     out: &mut Vec<u32>,
 ) -> Result<usize, WireError> {
     let mut count = 0;
     message.varints(key, |reference| {
         count += 1;
-        if out.len() < wanted {
+        if out.len() < count_max {
             // A `uint32`: higher bits are ignored.
             out.push(reference as u32);
         }

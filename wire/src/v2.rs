@@ -66,7 +66,7 @@ struct Metadata {
 
 /// Metadata of a metric that are in the batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Seen {
+struct SeenEntry {
     metric_ref: u32,
     metadata: Metadata,
 }
@@ -74,7 +74,7 @@ struct Seen {
 /// Table of fixed size by which a metric with many series adds its metadata once. After a collision
 /// they are added again, which is harmless.
 #[derive(Debug, Default)]
-pub(super) struct SeenMetadata(Vec<Option<Seen>>);
+pub(super) struct SeenMetadata(Vec<Option<SeenEntry>>);
 
 impl SeenMetadata {
     fn clear(&mut self) {
@@ -84,7 +84,7 @@ impl SeenMetadata {
 
     /// Inserts metadata; returns whether they are new.
     fn insert(&mut self, metric_ref: u32, metadata: Metadata) -> bool {
-        let seen = Some(Seen { metric_ref, metadata });
+        let seen = Some(SeenEntry { metric_ref, metadata });
         std::mem::replace(&mut self.0[metric_ref as usize % SEEN_MAX], seen) != seen
     }
 }
@@ -103,7 +103,7 @@ impl RequestDecoder<'_, '_> {
                 continue;
             }
             let text = reader.nested(key).map_err(within("symbols"))?;
-            self.builder.budget.spend(SYMBOL_BYTES)?;
+            self.builder.budget.charge(SYMBOL_BYTES)?;
             self.decoder.symbols.push(text);
         }
         Ok(())
@@ -235,8 +235,8 @@ impl RequestDecoder<'_, '_> {
     fn exemplar(&mut self, message: Reader<'_>, mark: SeriesMark) -> Result<(), DecodeError> {
         let Decoder { refs, labels, symbols, .. } = &mut *self.decoder;
         let position = message.position();
-        let wanted = refs_wanted(self.builder.limits.labels_per_series_max);
-        let (count, timestamp, value) = exemplar(message, wanted, refs)
+        let count_max = refs_max(self.builder.limits.labels_per_series_max);
+        let (count, timestamp, value) = exemplar(message, count_max, refs)
             .map_err(|error| malformed(position, Some(mark.series_index), "exemplars", error))?;
         match collect(labels, symbols, refs, count, self.builder.limits) {
             Ok(()) => self.builder.push_exemplar(labels, message.buffer(), timestamp, value),
@@ -276,12 +276,12 @@ impl RequestDecoder<'_, '_> {
         };
         let arena = &mut self.builder.batch.labels_arena;
         if let Some(packed) = &parts.packed {
-            self.builder.budget.spend(packed.len)?;
+            self.builder.budget.charge(packed.len)?;
             arena.extend_from_slice(&self.decoder.packed[..packed.len]);
             return Ok(Ok(metric_ref));
         }
         let labels = &mut self.decoder.labels;
-        self.builder.budget.spend(labels.text_bytes())?;
+        self.builder.budget.charge(labels.text_bytes())?;
         let packed = labels.pack(message.buffer(), self.builder.limits, arena);
         Ok(packed.map(|()| metric_ref))
     }
@@ -291,7 +291,7 @@ impl RequestDecoder<'_, '_> {
     fn collect_labels(&mut self, message: Reader<'_>) -> Result<Result<u32, String>, WireError> {
         let Decoder { refs, labels, symbols, .. } = &mut *self.decoder;
         let limits = self.builder.limits;
-        let count = series_refs(message, refs_wanted(limits.labels_per_series_max), refs)?;
+        let count = series_refs(message, refs_max(limits.labels_per_series_max), refs)?;
         if let Err(fault) = collect(labels, symbols, refs, count, limits) {
             return Ok(Err(fault));
         }
@@ -381,14 +381,14 @@ fn family(metric: &[u8], kind: MetricKind) -> &[u8] {
 }
 
 /// Returns the number of references for the labels that the slow path keeps.
-fn refs_wanted(labels_max: usize) -> usize {
+fn refs_max(labels_max: usize) -> usize {
     labels_max.saturating_add(1).saturating_mul(2)
 }
 
 /// Reads the references of a series and keeps at most `wanted` of them; returns their number.
 fn series_refs(
     mut message: Reader<'_>,
-    wanted: usize,
+    count_max: usize,
     out: &mut Vec<u32>,
 ) -> Result<usize, WireError> {
     out.clear();
@@ -396,7 +396,7 @@ fn series_refs(
     while !message.is_at_end() {
         let key = message.key()?;
         match key.field {
-            1 => count += read_refs(&mut message, key, wanted, out)?,
+            1 => count += read_refs(&mut message, key, count_max, out)?,
             _ => message.skip(key)?,
         }
     }
@@ -406,7 +406,7 @@ fn series_refs(
 /// Reads an exemplar; returns the number of references, its timestamp and its value.
 fn exemplar(
     mut message: Reader<'_>,
-    wanted: usize,
+    count_max: usize,
     refs: &mut Vec<u32>,
 ) -> Result<(usize, i64, f64), WireError> {
     refs.clear();
@@ -414,7 +414,7 @@ fn exemplar(
     while !message.is_at_end() {
         let key = message.key()?;
         match key.field {
-            1 => count += read_refs(&mut message, key, wanted, refs)?,
+            1 => count += read_refs(&mut message, key, count_max, refs)?,
             2 => value = message.double(key)?,
             3 => timestamp = message.integer(key)? as i64,
             _ => message.skip(key)?,

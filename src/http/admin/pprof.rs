@@ -43,11 +43,11 @@ pub(crate) async fn profile(
         "profile" => cpu_profile(&shared, &params).await?,
         "heap" | "allocs" => {
             let allocated_first = name == "allocs";
-            of_moment(&params, move || report::of_heap(allocated_first)).await?
+            instant_profile(&params, move || report::of_heap(allocated_first)).await?
         }
         "block" | "goroutine" | "mutex" | "threadcreate" => {
             let reason = format!("there is no profile {name:?} of this server");
-            of_moment(&params, move || report::of_nothing(&reason)).await?
+            instant_profile(&params, move || report::empty(&reason)).await?
         }
         "trace" => {
             let message = "there are no execution traces of this server";
@@ -99,7 +99,7 @@ async fn cpu_profile(
 }
 
 /// Writes a profile without a duration.
-async fn of_moment(
+async fn instant_profile(
     params: &Params,
     written: impl FnOnce() -> Vec<u8> + Send + 'static,
 ) -> Result<Result<Vec<u8>, Response>, ApiError> {

@@ -12,7 +12,7 @@ use model::{
     Advance, Budget, Labels, Matcher, SampleBatch, Selection, SeriesSet, Source, SourceError,
     TimeRange, is_stale,
 };
-use wire::exposition::{Escaping, Exposed, ExpositionEncoder, ExpositionFormat};
+use wire::exposition::{Escaping, ExposedValue, ExpositionEncoder, ExpositionFormat};
 
 use crate::http::error::ApiError;
 use crate::http::json::body::{whole, with_type};
@@ -33,7 +33,7 @@ const SAMPLE_BYTES: u64 = 128;
 struct Newest {
     labels: Labels,
     time_ms: i64,
-    value: Exposed,
+    value: ExposedValue,
 }
 
 /// `/federate`.
@@ -145,7 +145,7 @@ fn newest(
     end_ms: i64,
     budget: &Budget,
     batch: &mut SampleBatch,
-) -> Result<Option<(i64, Exposed)>, SourceError> {
+) -> Result<Option<(i64, ExposedValue)>, SourceError> {
     let mut cursor = set.cursor(series_index);
     let mut newest = None;
     loop {
@@ -155,12 +155,12 @@ fn newest(
         budget.charge_samples(batch.sample_count() as u64)?;
         let (times, values) = batch.samples();
         if let (Some(time_ms), Some(value)) = (times.last(), values.last()) {
-            newest = Some((*time_ms, Exposed::Float(*value)));
+            newest = Some((*time_ms, ExposedValue::Float(*value)));
         }
         if let Some(sample) = batch.histograms.last()
             && times.last().is_none_or(|time_ms| *time_ms < sample.timestamp_ms)
         {
-            let value = Exposed::Histogram(Box::new((*sample.histogram).clone()));
+            let value = ExposedValue::Histogram(Box::new((*sample.histogram).clone()));
             newest = Some((sample.timestamp_ms, value));
         }
         if advance != Advance::Full {
@@ -168,8 +168,8 @@ fn newest(
         }
     }
     Ok(newest.filter(|(_, value)| match value {
-        Exposed::Float(value) => !is_stale(*value),
-        Exposed::Histogram(histogram) => !histogram.is_stale(),
+        ExposedValue::Float(value) => !is_stale(*value),
+        ExposedValue::Histogram(histogram) => !histogram.is_stale(),
     }))
 }
 
@@ -183,8 +183,8 @@ fn negotiate(accept: &str) -> (ExpositionFormat, Escaping) {
             .filter_map(|part| part.split_once('='))
             .map(|(name, value)| (name.trim(), value.trim().trim_matches('"')))
             .collect();
-        let parameter = |wanted: &str| {
-            let found = parameters.iter().find(|(name, _)| *name == wanted);
+        let parameter = |name_wanted: &str| {
+            let found = parameters.iter().find(|(name, _)| *name == name_wanted);
             found.map_or("", |(_, value)| value)
         };
         escaping = Escaping::from_name(parameter("escaping")).unwrap_or(escaping);

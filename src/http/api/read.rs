@@ -100,7 +100,7 @@ async fn answer(shared: &Shared, request: Request) -> Result<Response, ApiError>
 /// Compiles the matchers of all queries, which together have the limits of one PromQL query.
 fn compile(queries: Vec<ReadQuery>) -> Result<Vec<CompiledQuery>, String> {
     let mut regex_count = 0;
-    let mut wanted = Vec::with_capacity(queries.len());
+    let mut compiled = Vec::with_capacity(queries.len());
     for query in queries {
         let mut matchers = Vec::with_capacity(query.matchers.len());
         for matcher in query.matchers {
@@ -126,9 +126,9 @@ fn compile(queries: Vec<ReadQuery>) -> Result<Vec<CompiledQuery>, String> {
         }
         let selection =
             Selection { matchers, times: TimeRange::new(start_ms, end_ms), only_newest: false };
-        wanted.push(CompiledQuery { selection, is_labels_alone });
+        compiled.push(CompiledQuery { selection, is_labels_alone });
     }
-    Ok(wanted)
+    Ok(compiled)
 }
 
 impl CompiledQuery {
@@ -333,12 +333,12 @@ async fn streamed(
 ) -> Result<Response, ApiError> {
     let (sender, mut parts) = mpsc::channel::<ResponsePart>(PARTS_MAX);
     let sending_rest = lookup.sending();
-    let told = sender.clone();
+    let error_sender = sender.clone();
     let sending = tokio::spawn(send_frames(source, queries, lookup, frame_bytes_max, sender));
     tokio::spawn(async move {
         // A panic must not look like the end of the stream.
         if let Err(error) = sending.await {
-            let _ = told.send(Err(ApiError::internal(error.to_string()))).await;
+            let _ = error_sender.send(Err(ApiError::internal(error.to_string()))).await;
         }
     });
     let first = match parts.recv().await {

@@ -145,9 +145,10 @@ mod tests {
 
     #[test]
     fn bytes_that_are_not_utf8_are_replaced() {
-        let stand_in = |byte: u32| char::from_u32(model::labels::INVALID_BYTE_BASE + byte).unwrap();
+        let invalid_byte =
+            |byte: u32| char::from_u32(model::labels::INVALID_BYTE_BASE + byte).unwrap();
         let text: String =
-            ['a', stand_in(0x80), '\u{10ff7f}', stand_in(0xff), '<'].iter().collect();
+            ['a', invalid_byte(0x80), '\u{10ff7f}', invalid_byte(0xff), '<'].iter().collect();
         assert_eq!(
             written(|out, text| push_label_text(out, text.as_bytes()), &text),
             "\"a\\ufffd\u{10ff7f}\\ufffd<\""

@@ -13,13 +13,13 @@ use axum::response::Response;
 
 use crate::access::{Refusal, User};
 use crate::http::router::plain;
-use crate::metrics::Unadmitted;
+use crate::metrics::DenialReason;
 use crate::query::active::Client;
 use crate::state::Shared;
 use crate::web_config::WebConfig;
 
 /// Admits requests that the web configuration allows.
-pub(crate) async fn let_in(
+pub(crate) async fn check_access(
     State(shared): State<Arc<Shared>>,
     mut request: Request,
     next: Next,
@@ -28,7 +28,7 @@ pub(crate) async fn let_in(
         return next.run(request).await;
     };
     if config.rate.as_ref().is_some_and(|rate| !rate.takes(Instant::now())) {
-        shared.metrics.not_let_in(Unadmitted::Rate);
+        shared.metrics.count_denied(DenialReason::Rate);
         return plain(StatusCode::TOO_MANY_REQUESTS, "Too Many Requests\n");
     }
     let user = config.access.authenticate(request.headers(), shared.web.checks()).await;
@@ -42,9 +42,9 @@ pub(crate) async fn let_in(
             next.run(request).await
         }
         Err(refusal) => {
-            shared.metrics.not_let_in(match refusal {
-                Refusal::Unauthenticated => Unadmitted::Credentials,
-                Refusal::Busy => Unadmitted::Busy,
+            shared.metrics.count_denied(match refusal {
+                Refusal::Unauthenticated => DenialReason::Credentials,
+                Refusal::Busy => DenialReason::Busy,
             });
             refused(refusal, &config)
         }

@@ -106,7 +106,8 @@ pub(crate) async fn blocks(State(shared): State<Arc<Shared>>) -> Result<Response
 /// Returns the ULID of the start of a day without random bits, so that it is stable.
 fn block_id(start_ms: i64) -> String {
     const DIGITS: &[u8; 32] = b"0123456789ABCDEFGHJKMNPQRSTVWXYZ";
-    let digit = |place: u32| char::from(DIGITS[(start_ms.max(0) >> (5 * place) & 31) as usize]);
+    let digit =
+        |position: u32| char::from(DIGITS[(start_ms.max(0) >> (5 * position) & 31) as usize]);
     (0..10).rev().map(digit).chain(std::iter::repeat_n('0', 16)).collect()
 }
 

@@ -45,27 +45,29 @@ fn family_of(name: &str, known: &impl Fn(&str) -> Option<MetricMetadata>) -> Fam
         // Remote write and the older text format name a counter with its suffix.
         let spellings = [stem.to_owned(), format!("{stem}_total"), format!("{stem}_info")];
         for spelling in spellings {
-            let said = known(&spelling).filter(|said| suffixes(said.kind).contains(&suffix));
-            let is_own = |said: &MetricMetadata| match said.kind {
+            let metadata =
+                known(&spelling).filter(|metadata| suffixes(metadata.kind).contains(&suffix));
+            let is_own = |metadata: &MetricMetadata| match metadata.kind {
                 MetricKind::Counter => true,
                 MetricKind::Info => !spelling.ends_with("_total"),
                 _ => spelling == stem,
             };
-            if let Some(said) = said.filter(is_own) {
-                return described(stem, said);
+            if let Some(metadata) = metadata.filter(is_own) {
+                return described(stem, metadata);
             }
         }
     }
     // The help of a name with the wrong form is still useful.
-    let help = known(name).map(|said| said.help).unwrap_or_default();
+    let help = known(name).map(|metadata| metadata.help).unwrap_or_default();
     let name = name.to_owned();
     Family { name, kind: MetricKind::Unknown, help, unit: String::new() }
 }
 
-fn described(name: &str, said: MetricMetadata) -> Family {
-    let is_suffix = name.strip_suffix(said.unit.as_str()).is_some_and(|rest| rest.ends_with('_'));
-    let unit = if is_suffix { said.unit } else { String::new() };
-    Family { name: name.to_owned(), kind: said.kind, help: said.help, unit }
+fn described(name: &str, metadata: MetricMetadata) -> Family {
+    let is_suffix =
+        name.strip_suffix(metadata.unit.as_str()).is_some_and(|rest| rest.ends_with('_'));
+    let unit = if is_suffix { metadata.unit } else { String::new() };
+    Family { name: name.to_owned(), kind: metadata.kind, help: metadata.help, unit }
 }
 
 #[cfg(test)]

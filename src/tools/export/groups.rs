@@ -41,16 +41,16 @@ struct SeriesPart {
 /// Loaded group, possibly with other series.
 pub(super) struct Loaded {
     pub(super) set: SharedSet,
-    wanted: HashSet<Labels>,
+    selected: HashSet<Labels>,
     is_continued: bool,
 }
 
 impl Loaded {
     /// Returns the indices of the series of the group, and whether a part of the series was exported.
-    pub(super) fn wanted(&self) -> impl Iterator<Item = (usize, bool)> {
+    pub(super) fn selected(&self) -> impl Iterator<Item = (usize, bool)> {
         let indices = 0..self.set.len();
-        let is_wanted = |place: &usize| self.wanted.contains(self.set.labels(*place));
-        indices.filter(is_wanted).map(|index| (index, self.is_continued))
+        let is_selected = |index: &usize| self.selected.contains(self.set.labels(*index));
+        indices.filter(is_selected).map(|index| (index, self.is_continued))
     }
 }
 
@@ -111,17 +111,17 @@ impl Groups {
         let is_small = (set.encoded_bytes() as u64) < self.memory_bytes_max / 4;
         match self.part {
             Some(SeriesPart { start_ms, span_ms }) if end_ms < self.end_ms => {
-                let wanted = HashSet::from([self.series[0].clone()]);
+                let selected = HashSet::from([self.series[0].clone()]);
                 let span_ms = if is_small { span_ms.saturating_mul(2) } else { span_ms };
                 self.part = Some(SeriesPart { start_ms: end_ms.max(start_ms) + 1, span_ms });
-                return Loaded { set, wanted, is_continued };
+                return Loaded { set, selected, is_continued };
             }
             _ => self.part = None,
         }
         if is_small && len == self.size {
             self.size = (2 * self.size).min(MOST);
         }
-        Loaded { set, wanted: self.series.drain(..len).collect(), is_continued }
+        Loaded { set, selected: self.series.drain(..len).collect(), is_continued }
     }
 }
 

@@ -209,17 +209,17 @@ impl<W: Write> Export<'_, W> {
         loaded: &Loaded,
         exemplars: &mut std::iter::Peekable<impl Iterator<Item = (Labels, VecDeque<Exemplar>)>>,
     ) -> Result<(), ToolError> {
-        for (index, is_continued) in loaded.wanted() {
+        for (index, is_continued) in loaded.selected() {
             let labels = loaded.set.labels(index);
             let name = labels.metric_name();
             let takes_exemplars = name.ends_with("_total") || name.ends_with("_bucket");
             while let Some((_, left)) = exemplars.next_if(|(of, _)| of < labels) {
                 self.totals.exemplars_left_out += left.len() as u64;
             }
-            let mut nobodys = VecDeque::new();
+            let mut unmatched = VecDeque::new();
             let waiting = match exemplars.peek_mut() {
                 Some((of, waiting)) if of == labels && takes_exemplars => waiting,
-                _ => &mut nobodys,
+                _ => &mut unmatched,
             };
             self.writer.series(labels);
             let before = self.totals.samples;
@@ -265,13 +265,13 @@ fn equal(name: &str, value: &str) -> Matcher {
 
 impl Totals {
     fn print(&self) {
-        let told = [
+        let omissions = [
             (self.histograms, "native histograms, which OpenMetrics text cannot hold"),
             (self.stale, "staleness markers, which OpenMetrics text cannot hold"),
             (self.nameless, "series without a metric name, which OpenMetrics text cannot hold"),
             (self.exemplars_left_out, "exemplars without a sample of a counter or bucket"),
         ];
-        for (count, what) in told.into_iter().filter(|(count, _)| *count > 0) {
+        for (count, what) in omissions.into_iter().filter(|(count, _)| *count > 0) {
             eprintln!("omitted: {count} {what}");
         }
         eprintln!(

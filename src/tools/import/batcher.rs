@@ -92,16 +92,16 @@ impl Batcher {
 
     fn of(&mut self, labels: &Labels) -> &mut OfSeries {
         // Files are mostly sorted by series.
-        let place = match self.series.last() {
+        let index = match self.series.last() {
             Some(last) if last.labels == *labels => self.series.len() - 1,
-            _ => self.place(labels),
+            _ => self.index_of(labels),
         };
-        &mut self.series[place]
+        &mut self.series[index]
     }
 
-    fn place(&mut self, labels: &Labels) -> usize {
-        if let Some(place) = self.by_labels.get(labels) {
-            return *place;
+    fn index_of(&mut self, labels: &Labels) -> usize {
+        if let Some(index) = self.by_labels.get(labels) {
+            return *index;
         }
         self.bytes += 2 * labels.as_bytes().len() + size_of::<OfSeries>();
         self.by_labels.insert(labels.clone(), self.series.len());

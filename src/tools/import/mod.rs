@@ -11,8 +11,8 @@
 mod batcher;
 mod inputs;
 mod labels;
-mod present;
 mod read;
+mod stored;
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -30,8 +30,8 @@ use crate::flags::{parse_positive_bytes, parse_positive_duration};
 use crate::units::format_bytes;
 use inputs::Input;
 use labels::{AddedLabels, LabelArg, parse_label};
-use present::{HeldDays, without_present};
 use read::{Piece, Progress, Stopped};
+use stored::{StoredDays, without_stored};
 
 /// Maximum time, and maximum number of samples, between two progress notes.
 const NOTE_INTERVAL: Duration = Duration::from_secs(1);
@@ -182,14 +182,14 @@ struct Import<'a> {
     store: &'a Store,
     head_bytes_max: u64,
     labels: AddedLabels,
-    held_days: HeldDays,
+    stored_days: StoredDays,
     totals: Totals,
 }
 
 impl<'a> Import<'a> {
     fn new(store: &'a Store, head_bytes_max: u64, labels: AddedLabels) -> Import<'a> {
-        let held_days = HeldDays::of(store);
-        Import { store, head_bytes_max, labels, held_days, totals: Totals::default() }
+        let stored_days = StoredDays::of(store);
+        Import { store, head_bytes_max, labels, stored_days, totals: Totals::default() }
     }
 
     async fn input(&mut self, input: &Input, again: bool) -> Result<(), ToolError> {
@@ -200,7 +200,7 @@ impl<'a> Import<'a> {
         let note_name = input.note_name(&labels);
         let from = match again {
             true => Progress::default(),
-            false => self.begun(input, &note_name).await?,
+            false => self.earlier_progress(input, &note_name).await?,
         };
         if from.is_done {
             eprintln!("{input}: imported already, {} samples; --again repeats it", from.samples);
@@ -237,7 +237,11 @@ impl<'a> Import<'a> {
     }
 
     /// Returns the progress of an input in earlier imports.
-    async fn begun(&self, input: &Input, note_name: &str) -> Result<Progress, ToolError> {
+    async fn earlier_progress(
+        &self,
+        input: &Input,
+        note_name: &str,
+    ) -> Result<Progress, ToolError> {
         let Some(note) = self.store.note(note_name).await? else {
             return Ok(Progress::default());
         };
@@ -253,12 +257,12 @@ impl<'a> Import<'a> {
     }
 
     /// Removes samples that were stored before the import, and counts them.
-    async fn without_present(&mut self, batch: Batch) -> Result<Batch, ToolError> {
-        if !self.held_days.may_have(&batch) {
+    async fn without_stored(&mut self, batch: Batch) -> Result<Batch, ToolError> {
+        if !self.stored_days.may_have(&batch) {
             return Ok(batch);
         }
-        let remaining = without_present(self.store, &self.held_days, &batch).await?;
-        self.totals.held += remaining.present_count;
+        let remaining = without_stored(self.store, &self.stored_days, &batch).await?;
+        self.totals.held += remaining.stored_count;
         Ok(remaining.batch)
     }
 
@@ -272,7 +276,7 @@ impl<'a> Import<'a> {
         let (mut noted_at, mut noted_samples) = (Instant::now(), 0);
         while let Some(piece) = pieces.recv().await {
             let Piece { batch, progress, invalid, invalid_count } = piece;
-            let batch = self.without_present(batch).await?;
+            let batch = self.without_stored(batch).await?;
             let outcome = self.store.append(batch).await?;
             self.totals.add(&outcome);
             self.totals.refused += invalid_count;

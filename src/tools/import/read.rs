@@ -132,7 +132,7 @@ pub(super) fn read_text(
 ) -> Result<(), Stopped> {
     let name = path.display().to_string();
     let file = File::open(path).map_err(|source| io_error(path, source))?;
-    let input = Summed { input: BufReader::with_capacity(READ_BYTES, file), crc32c: 0 };
+    let input = ChecksumReader { input: BufReader::with_capacity(READ_BYTES, file), crc32c: 0 };
     let mut reader = Reader::new(&name, input);
     let mut pieces = Pieces::new(from, sender);
     while let Some(entry) = reader.next_entry()? {
@@ -232,12 +232,12 @@ fn io_error(path: &Path, source: io::Error) -> FormatError {
 }
 
 /// Reader that computes a checksum.
-struct Summed<R> {
+struct ChecksumReader<R> {
     input: R,
     crc32c: u32,
 }
 
-impl<R: BufRead> Read for Summed<R> {
+impl<R: BufRead> Read for ChecksumReader<R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let len = self.input.read(buffer)?;
         self.crc32c = crc32c::crc32c_append(self.crc32c, &buffer[..len]);
@@ -245,7 +245,7 @@ impl<R: BufRead> Read for Summed<R> {
     }
 }
 
-impl<R: BufRead> BufRead for Summed<R> {
+impl<R: BufRead> BufRead for ChecksumReader<R> {
     fn fill_buf(&mut self) -> io::Result<&[u8]> {
         self.input.fill_buf()
     }

@@ -44,7 +44,7 @@ impl ExpositionFormat {
 
 /// The value of a sample.
 #[derive(Debug, Clone)]
-pub enum Exposed {
+pub enum ExposedValue {
     /// A float.
     Float(f64),
     /// A native histogram.
@@ -88,10 +88,10 @@ impl ExpositionEncoder {
     ///
     /// A missing label `instance` is added with an empty value, so that the scraper does not add
     /// its own.
-    pub fn push(&mut self, labels: &Labels, time_ms: i64, value: &Exposed) {
+    pub fn push(&mut self, labels: &Labels, time_ms: i64, value: &ExposedValue) {
         let kind = match value {
-            Exposed::Float(_) => Kind::Untyped,
-            Exposed::Histogram(histogram) => {
+            ExposedValue::Float(_) => Kind::Untyped,
+            ExposedValue::Histogram(histogram) => {
                 if self.format == ExpositionFormat::Text && !histogram.has_custom_buckets() {
                     return;
                 }

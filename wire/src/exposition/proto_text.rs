@@ -161,7 +161,7 @@ enum Value<'a> {
 }
 
 /// Returns the values of a field of a message that this crate has encoded.
-fn values(mut bytes: &[u8], wanted: u64) -> impl Iterator<Item = Value<'_>> {
+fn values(mut bytes: &[u8], field: u64) -> impl Iterator<Item = Value<'_>> {
     std::iter::from_fn(move || {
         while !bytes.is_empty() {
             let key = take_varint(&mut bytes)?;
@@ -179,7 +179,7 @@ fn values(mut bytes: &[u8], wanted: u64) -> impl Iterator<Item = Value<'_>> {
                     Value::Bytes(value)
                 }
             };
-            if key >> 3 == wanted {
+            if key >> 3 == field {
                 return Some(value);
             }
         }

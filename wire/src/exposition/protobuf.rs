@@ -7,7 +7,7 @@ use std::borrow::Cow;
 use model::varint::{push_varint, zigzag};
 use model::{Histogram, Span};
 
-use super::{Exposed, Kind, classic_buckets};
+use super::{ExposedValue, Kind, classic_buckets};
 use crate::fields::{push_bytes, push_present_double, push_present_integer};
 
 /// The current family.
@@ -49,7 +49,7 @@ impl Families {
         &mut self,
         labels: impl Iterator<Item = (Cow<'a, str>, &'a str)>,
         time_ms: i64,
-        value: &Exposed,
+        value: &ExposedValue,
     ) {
         self.metric(labels, time_ms, value);
         push_bytes(&mut self.family, 4, &self.metric);
@@ -60,7 +60,7 @@ impl Families {
         &mut self,
         labels: impl Iterator<Item = (Cow<'a, str>, &'a str)>,
         time_ms: i64,
-        value: &Exposed,
+        value: &ExposedValue,
     ) -> &[u8] {
         self.metric.clear();
         for (name, value) in labels {
@@ -71,12 +71,12 @@ impl Families {
         }
         self.part.clear();
         match value {
-            Exposed::Float(value) => {
+            ExposedValue::Float(value) => {
                 push_present_double(&mut self.part, 1, *value);
                 push_bytes(&mut self.metric, 5, &self.part);
                 push_present_integer(&mut self.metric, 6, time_ms as u64);
             }
-            Exposed::Histogram(histogram) => {
+            ExposedValue::Histogram(histogram) => {
                 if histogram.has_custom_buckets() {
                     self.push_classic(histogram);
                 } else {

@@ -6,10 +6,10 @@ use model::histogram::CUSTOM_BUCKETS_SCHEMA;
 use model::{Histogram, Labels, ResetHint, Span};
 use prost::Message;
 
-use super::{Escaping, Exposed, ExpositionEncoder, ExpositionFormat};
+use super::{Escaping, ExposedValue, ExpositionEncoder, ExpositionFormat};
 
-fn custom() -> Exposed {
-    Exposed::Histogram(Box::new(Histogram {
+fn custom() -> ExposedValue {
+    ExposedValue::Histogram(Box::new(Histogram {
         schema: CUSTOM_BUCKETS_SCHEMA,
         count: 9.0,
         sum: 1.5,
@@ -20,8 +20,8 @@ fn custom() -> Exposed {
     }))
 }
 
-fn native(hint: ResetHint) -> Exposed {
-    Exposed::Histogram(Box::new(Histogram {
+fn native(hint: ResetHint) -> ExposedValue {
+    ExposedValue::Histogram(Box::new(Histogram {
         reset_hint: hint,
         schema: -1,
         zero_threshold: 0.25,
@@ -36,17 +36,21 @@ fn native(hint: ResetHint) -> Exposed {
     }))
 }
 
-fn samples() -> Vec<(Labels, i64, Exposed)> {
+fn samples() -> Vec<(Labels, i64, ExposedValue)> {
     let labels = |pairs: &[(&str, &str)]| Labels::from_pairs(pairs.iter().copied());
     vec![
-        (labels(&[("a", "nameless")]), 1, Exposed::Float(1.0)),
-        (labels(&[("__name__", "a.b"), ("x y", "1"), ("instance", "i")]), 2, Exposed::Float(-0.0)),
-        (labels(&[("__name__", "b"), ("l", "\"\\\n")]), 3, Exposed::Float(1e6)),
-        (labels(&[("__name__", "b"), ("m", "")]), -4, Exposed::Float(f64::NEG_INFINITY)),
+        (labels(&[("a", "nameless")]), 1, ExposedValue::Float(1.0)),
+        (
+            labels(&[("__name__", "a.b"), ("x y", "1"), ("instance", "i")]),
+            2,
+            ExposedValue::Float(-0.0),
+        ),
+        (labels(&[("__name__", "b"), ("l", "\"\\\n")]), 3, ExposedValue::Float(1e6)),
+        (labels(&[("__name__", "b"), ("m", "")]), -4, ExposedValue::Float(f64::NEG_INFINITY)),
         (labels(&[("__name__", "b")]), 5, custom()),
         (labels(&[("__name__", "n")]), 6, native(ResetHint::Reset)),
         (labels(&[("__name__", "n"), ("k", "v")]), 7, native(ResetHint::Gauge)),
-        (labels(&[("__name__", "z:\u{e4}_")]), 8, Exposed::Float(0.1)),
+        (labels(&[("__name__", "z:\u{e4}_")]), 8, ExposedValue::Float(0.1)),
     ]
 }
 
@@ -199,7 +203,7 @@ fn protobuf_text_equals_that_of_prometheus() {
     encoder.push(
         &labels(&[("__name__", "a.b"), ("l", "\"\\\n\u{1}\u{7f}\u{85}ä'")]),
         2,
-        &Exposed::Float(1e6),
+        &ExposedValue::Float(1e6),
     );
     encoder.push(&labels(&[("__name__", "n"), ("instance", "i")]), -6, &native(ResetHint::Gauge));
     let expected = concat!(

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use model::labels::is_legacy_metric_name;
 use model::number_text::general;
 
-use super::{Exposed, Kind, classic_buckets};
+use super::{ExposedValue, Kind, classic_buckets};
 
 /// Begins a family.
 pub(super) fn push_type(out: &mut Vec<u8>, name: &str, kind: Kind) {
@@ -23,15 +23,15 @@ pub(super) fn push_metric(
     name: &str,
     labels: &[(Cow<'_, str>, &str)],
     time_ms: i64,
-    value: &Exposed,
+    value: &ExposedValue,
 ) {
     let mut push = |suffix: &str, bound: Option<f64>, value: f64| {
         let name = Cow::from(format!("{name}{suffix}"));
         push_line(out, &name, labels, bound, time_ms, value);
     };
     match value {
-        Exposed::Float(value) => push("", None, *value),
-        Exposed::Histogram(histogram) => {
+        ExposedValue::Float(value) => push("", None, *value),
+        ExposedValue::Histogram(histogram) => {
             let mut has_last = false;
             for (bound, count) in classic_buckets(histogram) {
                 push("_bucket", Some(bound), count);

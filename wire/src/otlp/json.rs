@@ -34,7 +34,7 @@ pub(super) fn decode<'a>(
     budget: &mut DecodeBudget<'_>,
 ) -> Result<Vec<ResourceMetrics<'a>>, DecodeError> {
     // Copies of texts with escapes or base64 are not longer than the message.
-    budget.spend(bytes.len())?;
+    budget.charge(bytes.len())?;
     let mut reader = JsonReader::new(bytes);
     let mut resources = Vec::new();
     reader.object(|json, name| match name {

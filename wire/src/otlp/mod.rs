@@ -29,7 +29,7 @@ use model::Batch;
 use crate::batch_builder::BatchBuilder;
 use crate::decode_budget::DecodeBudget;
 use crate::limits::Limits;
-use crate::{DecodeError, Decoded, Grant, check_decompressed_len};
+use crate::{DecodeError, Decoded, ReserveMemory, check_decompressed_len};
 
 /// Encoding of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -105,12 +105,12 @@ pub fn decode(
     bytes: &[u8],
     settings: &Settings,
     limits: &Limits,
-    grant: Grant<'_>,
+    reserve: ReserveMemory<'_>,
     batch: &mut Batch,
 ) -> Result<Decoded, DecodeError> {
     check_decompressed_len(bytes.len(), limits)?;
     batch.clear();
-    let mut budget = DecodeBudget::new(limits, bytes.len(), grant);
+    let mut budget = DecodeBudget::new(limits, bytes.len(), reserve);
     let resources = match encoding {
         Encoding::Protobuf => protobuf::decode(bytes, &mut budget)?,
         Encoding::Json => json::decode(bytes, &mut budget)?,

@@ -91,7 +91,7 @@ impl<'a> Field<'_, 'a> {
         if let Ok(text) = std::str::from_utf8(bytes) {
             return Ok(Cow::Borrowed(text));
         }
-        budget.spend(char::REPLACEMENT_CHARACTER.len_utf8() * bytes.len())?;
+        budget.charge(char::REPLACEMENT_CHARACTER.len_utf8() * bytes.len())?;
         Ok(String::from_utf8_lossy(bytes))
     }
 
@@ -127,15 +127,15 @@ impl<'a> Field<'_, 'a> {
 
     /// Reads varints, packed or not.
     fn varints(self, out: &mut Vec<u64>, budget: &mut DecodeBudget<'_>) -> Result<(), DecodeError> {
-        let mut spent = Ok(());
+        let mut charged = Ok(());
         self.read(|reader, key| {
             reader.varints(key, |number| {
-                if spent.is_ok() {
-                    spent = budget.push(out, number);
+                if charged.is_ok() {
+                    charged = budget.push(out, number);
                 }
             })
         })?;
-        spent
+        charged
     }
 }
 

@@ -30,12 +30,12 @@ fn heap_bytes(batch: &Batch) -> usize {
 fn check(version: Version, bytes: &[u8]) -> Result<(Batch, Decoded, usize), DecodeError> {
     let (mut decoder, mut batch) = (Decoder::default(), Batch::default());
     let mut granted = bytes.len();
-    let mut grant = |more| {
+    let mut reserve = |more| {
         granted += more;
         Ok(())
     };
     let limits = Limits::default();
-    let result = decoder.decode(version, bytes, bytes.len(), &limits, &mut grant, &mut batch);
+    let result = decoder.decode(version, bytes, bytes.len(), &limits, &mut reserve, &mut batch);
     assert!(heap_bytes(&batch) < BATCH_BYTES_MAX, "{} bytes", heap_bytes(&batch));
     assert!(decoder.heap_bytes() < BATCH_BYTES_MAX, "{} bytes", decoder.heap_bytes());
     for capacity in [&batch.timestamps, &batch.starts].map(Vec::capacity) {
@@ -224,7 +224,7 @@ fn a_grant_that_is_refused_ends_the_request() {
     let bytes = request.encode_to_vec();
     let mut asked = Vec::new();
     let full = InflightFull { reached: 7, limit: 5 };
-    let mut grant = |bytes| {
+    let mut reserve = |bytes| {
         asked.push(bytes);
         if asked.len() < 3 { Ok(()) } else { Err(full.clone()) }
     };
@@ -234,7 +234,7 @@ fn a_grant_that_is_refused_ends_the_request() {
         &bytes,
         bytes.len(),
         &Limits::default(),
-        &mut grant,
+        &mut reserve,
         &mut batch,
     );
     assert_eq!(result, Err(DecodeError::InflightFull(full.clone())));
@@ -276,10 +276,10 @@ fn a_histogram_of_too_many_buckets_is_rejected_before_it_is_unfolded() {
     let decoded = |histogram: &[u8]| {
         let bytes = nested(0x0a, &[&up[..], &nested(0x22, histogram)].concat());
         let (mut decoder, mut batch) = (Decoder::default(), Batch::default());
-        let mut grant = |_| panic!("nothing is unfolded");
+        let mut reserve = |_| panic!("nothing is unfolded");
         let limits = Limits::default();
         let decoded = decoder
-            .decode(Version::V1, &bytes, bytes.len(), &limits, &mut grant, &mut batch)
+            .decode(Version::V1, &bytes, bytes.len(), &limits, &mut reserve, &mut batch)
             .unwrap();
         // Labels are packed into as many bytes as the message has.
         let unfolded = decoder.heap_bytes() - bytes.len();

@@ -62,8 +62,8 @@ fn decode(
     limits: &Limits,
     batch: &mut Batch,
 ) -> Result<Decoded, DecodeError> {
-    let mut grant = |_| Ok(());
-    Decoder::default().decode(version, bytes, bytes.len(), limits, &mut grant, batch)
+    let mut reserve = |_| Ok(());
+    Decoder::default().decode(version, bytes, bytes.len(), limits, &mut reserve, batch)
 }
 
 fn ours(version: Version, bytes: &[u8], padding: usize) -> Result<Reading, DecodeError> {
@@ -71,9 +71,9 @@ fn ours(version: Version, bytes: &[u8], padding: usize) -> Result<Reading, Decod
     // The bytes after a message must not matter.
     padded.resize(bytes.len() + padding, 0x0a);
     let (mut decoder, mut batch) = (Decoder::default(), Batch::default());
-    let mut grant = |_| Ok(());
+    let mut reserve = |_| Ok(());
     let decoded =
-        decoder.decode(version, &padded, bytes.len(), &limits(), &mut grant, &mut batch)?;
+        decoder.decode(version, &padded, bytes.len(), &limits(), &mut reserve, &mut batch)?;
     let series = (0..batch.series.len()).map(|index| SeriesReading {
         labels: Labels::from_bytes(batch.labels_bytes(index)).unwrap(),
         samples: batch
@@ -797,9 +797,11 @@ fn results_do_not_depend_on_earlier_requests() {
     ];
     for request in &requests {
         let bytes = request.encode_to_vec();
-        let mut grant = |_| Ok(());
+        let mut reserve = |_| Ok(());
         let limits = limits();
-        decoder.decode(Version::V1, &bytes, bytes.len(), &limits, &mut grant, &mut batch).unwrap();
+        decoder
+            .decode(Version::V1, &bytes, bytes.len(), &limits, &mut reserve, &mut batch)
+            .unwrap();
     }
     assert_eq!(batch.series.len(), 1);
     assert_eq!(batch.labels(0).to_string(), r#"{__name__="b"}"#);

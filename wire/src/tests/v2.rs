@@ -8,7 +8,7 @@ use testkit::prompb::v2::{Metadata, Request, SymbolTable};
 fn theirs_v2(request: &Request) -> Reading {
     let mut reading = Reading::default();
     let symbols = &request.symbols;
-    let mut said = HashMap::new();
+    let mut sent = HashMap::new();
     for series in &request.timeseries {
         let mut exemplars = Vec::new();
         let mut faulty = 0;
@@ -63,9 +63,9 @@ fn theirs_v2(request: &Request) -> Reading {
             (sent.timestamp, start, naive_histogram(&Histogram::from(sent)))
         });
         naive_series(&mut reading, Ok(labels), samples, histograms.collect(), exemplars);
-        let is_said = said.insert(metric.clone(), metadata) == Some(metadata);
+        let is_repeated = sent.insert(metric.clone(), metadata) == Some(metadata);
         let is_kind = (1..=7).contains(&metadata.r#type);
-        if !is_said && (is_kind || !help.is_empty() || !unit.is_empty()) {
+        if !is_repeated && (is_kind || !help.is_empty() || !unit.is_empty()) {
             let is_native = counts.histograms > 0;
             let family = if is_native { &metric } else { family(&metric, metadata.r#type) };
             naive_metadata(&mut reading, family.as_bytes(), metadata.r#type, help, unit);

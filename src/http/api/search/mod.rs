@@ -55,18 +55,18 @@ impl Endpoint {
 
 /// Kind of names that are searched.
 #[derive(Clone, Copy)]
-enum Among<'a> {
+enum SearchedNames<'a> {
     MetricNames,
     LabelNames,
     LabelValues(&'a str),
 }
 
-impl Among<'_> {
+impl SearchedNames<'_> {
     /// Key of a name in the response.
     fn key(self) -> &'static str {
         match self {
-            Among::MetricNames | Among::LabelNames => "name",
-            Among::LabelValues(_) => "value",
+            SearchedNames::MetricNames | SearchedNames::LabelNames => "name",
+            SearchedNames::LabelValues(_) => "value",
         }
     }
 }
@@ -92,7 +92,7 @@ struct SearchParams {
 }
 
 /// Matching name.
-struct Fit {
+struct ScoredName {
     name: String,
     score: f64,
 }
@@ -103,24 +103,24 @@ pub(crate) async fn answer(
     State(shared): State<Arc<Shared>>,
     params: Params,
 ) -> Result<Response, ApiError> {
-    let wanted = wanted(&shared, &params, endpoint.name()).await?;
-    let (among, described) = match endpoint {
+    let search_params = parse_search_params(&shared, &params, endpoint.name()).await?;
+    let (searched, described) = match endpoint {
         Endpoint::MetricNames => {
             let described = boolean(&params, "include_metadata", false)?;
             let source = described.then(|| source_of(&shared)).transpose()?;
-            (Among::MetricNames, source)
+            (SearchedNames::MetricNames, source)
         }
-        Endpoint::LabelNames => (Among::LabelNames, None),
+        Endpoint::LabelNames => (SearchedNames::LabelNames, None),
         Endpoint::LabelValues => match params.text("label")? {
             "" => return Err(ApiError::bad_data("missing required parameter \"label\"")),
-            label => (Among::LabelValues(label), None),
+            label => (SearchedNames::LabelValues(label), None),
         },
     };
-    search(&shared, wanted, among, described).await
+    search(&shared, search_params, searched, described).await
 }
 
 /// Parses the common parameters in Prometheus' order.
-async fn wanted(
+async fn parse_search_params(
     shared: &Shared,
     params: &Params,
     endpoint: &str,
@@ -267,22 +267,25 @@ fn boolean(params: &Params, name: &str, default: bool) -> Result<bool, ApiError>
 
 async fn search(
     shared: &Shared,
-    wanted: SearchParams,
-    among: Among<'_>,
+    search_params: SearchParams,
+    searched: SearchedNames<'_>,
     described: Option<Arc<dyn Source>>,
 ) -> Result<Response, ApiError> {
-    let SearchParams { request, query, search, order, has_scores, limit, batch_len } = wanted;
+    let SearchParams { request, query, search, order, has_scores, limit, batch_len } =
+        search_params;
     let lookup = shared.queries.begin_lookup(request).await?;
     let source = source_of(shared)?;
     let values = |label| source.label_values(label, &query, &lookup.budget);
-    let names = match among {
-        Among::LabelNames => in_time(&lookup, source.label_names(&query, &lookup.budget)).await?,
-        Among::MetricNames => in_time(&lookup, values(METRIC_NAME)).await?,
-        Among::LabelValues(label) => in_time(&lookup, values(label)).await?,
+    let names = match searched {
+        SearchedNames::LabelNames => {
+            in_time(&lookup, source.label_names(&query, &lookup.budget)).await?
+        }
+        SearchedNames::MetricNames => in_time(&lookup, values(METRIC_NAME)).await?,
+        SearchedNames::LabelValues(label) => in_time(&lookup, values(label)).await?,
     };
     let budget = lookup.budget.clone();
-    let fit = move || {
-        let mut fits = Vec::new();
+    let find_matches = move || {
+        let mut matches = Vec::new();
         for name in names {
             let score = match &search {
                 Some(search) => {
@@ -291,31 +294,32 @@ async fn search(
                 }
                 None => Some(1.0),
             };
-            fits.extend(score.map(|score| Fit { name, score }));
+            matches.extend(score.map(|score| ScoredName { name, score }));
         }
         match order {
             Order::Ascending => {}
-            Order::Descending => fits.reverse(),
+            Order::Descending => matches.reverse(),
             Order::Score => {
-                fits.sort_by(|a, b| b.score.total_cmp(&a.score).then_with(|| a.name.cmp(&b.name)));
+                matches
+                    .sort_by(|a, b| b.score.total_cmp(&a.score).then_with(|| a.name.cmp(&b.name)));
             }
         }
-        let has_more = fits.len() > limit;
-        fits.truncate(limit);
-        Ok::<_, BudgetError>((fits, has_more))
+        let has_more = matches.len() > limit;
+        matches.truncate(limit);
+        Ok::<_, BudgetError>((matches, has_more))
     };
-    let fitting = shared.queries.compute_blocking(fit).await?;
-    let (fits, has_more) = fitting.map_err(|error| ApiError::from(SourceError::from(error)))?;
-    let key = among.key();
-    let fits = fits.into_iter();
-    let lines = Lines { fits, key, has_scores, described, batch_len, has_more, in_batch: 0 };
+    let matching = shared.queries.compute_blocking(find_matches).await?;
+    let (matches, has_more) = matching.map_err(|error| ApiError::from(SourceError::from(error)))?;
+    let key = searched.key();
+    let matches = matches.into_iter();
+    let lines = Lines { matches, key, has_scores, described, batch_len, has_more, in_batch: 0 };
     let response = streamed(Vec::new(), lines, Vec::new(), lookup);
     Ok(with_type(response, HeaderValue::from_static("application/x-ndjson; charset=utf-8")))
 }
 
 /// Lines of a response.
 struct Lines {
-    fits: std::vec::IntoIter<Fit>,
+    matches: std::vec::IntoIter<ScoredName>,
     key: &'static str,
     has_scores: bool,
     /// Source of metadata, if requested.
@@ -328,17 +332,18 @@ struct Lines {
 
 impl Pieces for Lines {
     fn bytes(&self) -> u64 {
-        let bytes = |fit: &Fit| (size_of::<Fit>() + fit.name.capacity()) as u64;
-        self.fits.as_slice().iter().map(bytes).sum()
+        let bytes =
+            |name_match: &ScoredName| (size_of::<ScoredName>() + name_match.name.capacity()) as u64;
+        self.matches.as_slice().iter().map(bytes).sum()
     }
 
     fn push_next(&mut self, out: &mut Vec<u8>) -> bool {
         out.extend_from_slice(if self.in_batch == 0 { b"{\"results\":[" } else { b"," });
-        if let Some(fit) = self.fits.next() {
-            self.push_fit(out, &fit);
+        if let Some(name_match) = self.matches.next() {
+            self.push_match(out, &name_match);
             self.in_batch += 1;
         }
-        let is_last = self.fits.len() == 0;
+        let is_last = self.matches.len() == 0;
         if is_last || self.in_batch == self.batch_len {
             out.extend_from_slice(b"]}\n");
             self.in_batch = 0;
@@ -353,14 +358,15 @@ impl Pieces for Lines {
 }
 
 impl Lines {
-    fn push_fit(&self, out: &mut Vec<u8>, fit: &Fit) {
+    fn push_match(&self, out: &mut Vec<u8>, name_match: &ScoredName) {
         out.extend_from_slice(format!("{{\"{}\":", self.key).as_bytes());
-        push_text(out, &fit.name);
+        push_text(out, &name_match.name);
         if self.has_scores {
             out.extend_from_slice(b",\"score\":");
-            push_number(out, fit.score);
+            push_number(out, name_match.score);
         }
-        let known = self.described.as_ref().map(|source| source.metadata(Some(&fit.name), 1));
+        let known =
+            self.described.as_ref().map(|source| source.metadata(Some(&name_match.name), 1));
         let known = known.as_ref().and_then(|answer| answer.found.first()?.entries.last());
         if let Some(known) = known {
             let fields =

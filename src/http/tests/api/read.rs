@@ -189,9 +189,9 @@ async fn limits_of_reads_and_of_queries_hold() {
 }
 
 /// Source that panics at each selection.
-struct Dying;
+struct PanickingSource;
 
-impl Source for Dying {
+impl Source for PanickingSource {
     fn select<'a>(
         &'a self,
         _: &'a Selection,
@@ -229,7 +229,7 @@ impl Source for Dying {
 #[tokio::test]
 async fn a_defect_behind_frames_is_not_taken_for_their_end() {
     let shared = shared_with(&[]);
-    shared.set_ready(Arc::new(Dying));
+    shared.set_ready(Arc::new(PanickingSource));
     let router = router(Arc::clone(&shared));
     let (status, _, body) = post(&router, body(&[named("up")], &[1])).await;
     assert_eq!(status, 500, "{}", String::from_utf8_lossy(&body));

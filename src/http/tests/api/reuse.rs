@@ -17,20 +17,20 @@ const QUERIES: [&str; 6] = [
     "m_total%20offset%20-10s",
 ];
 
-struct Rig {
+struct TestServer {
     router: Router,
     store: Arc<Store>,
 }
 
-impl Rig {
-    async fn new(args: &[&str]) -> Rig {
+impl TestServer {
+    async fn new(args: &[&str]) -> TestServer {
         let shared = shared_with(args);
         let options = StoreOptions { background: false, ..StoreOptions::default() };
         let store = Arc::new(Store::open("memory:///", options).await.unwrap());
         shared.set_ready(Arc::clone(&store) as Arc<dyn Source>);
-        let rig = Rig { router: router(shared), store };
-        rig.write(0..60).await;
-        rig
+        let server = TestServer { router: router(shared), store };
+        server.write(0..60).await;
+        server
     }
 
     /// Writes samples of five series every 10 s.
@@ -83,64 +83,64 @@ fn path(query: &str, start: i64, end: i64) -> String {
 
 #[tokio::test]
 async fn a_panel_that_moves_on_is_answered_as_if_computed_whole() {
-    let rig = Rig::new(&[]).await;
+    let server = TestServer::new(&[]).await;
     let query = QUERIES[0];
-    let first = rig.query(query, 100, 500).await;
-    assert_eq!(rig.counts().await, [0, 0, 1, 0]);
-    assert_eq!(rig.query(query, 100, 500).await, first);
-    assert!(rig.query(query, 200, 400).await.len() < first.len());
-    assert_eq!(rig.counts().await, [2, 0, 1, 0]);
+    let first = server.query(query, 100, 500).await;
+    assert_eq!(server.counts().await, [0, 0, 1, 0]);
+    assert_eq!(server.query(query, 100, 500).await, first);
+    assert!(server.query(query, 200, 400).await.len() < first.len());
+    assert_eq!(server.counts().await, [2, 0, 1, 0]);
     // New samples, and a later window.
-    rig.write(60..64).await;
-    rig.query(query, 140, 540).await;
-    assert_eq!(rig.counts().await, [2, 1, 1, 0]);
+    server.write(60..64).await;
+    server.query(query, 140, 540).await;
+    assert_eq!(server.counts().await, [2, 1, 1, 0]);
     // A late sample changes cached steps.
-    rig.write_one(3, 300_500, 1e9).await;
-    assert_ne!(rig.query(query, 100, 500).await, first);
-    assert_eq!(rig.counts().await, [2, 2, 1, 1]);
+    server.write_one(3, 300_500, 1e9).await;
+    assert_ne!(server.query(query, 100, 500).await, first);
+    assert_eq!(server.counts().await, [2, 2, 1, 1]);
     // So does a new series in the past.
-    rig.write_one(8, 200_500, 1e8).await;
-    assert!(rig.query(query, 100, 500).await.contains("100000"));
-    assert_eq!(rig.counts().await, [2, 3, 1, 2]);
-    rig.store.close().await.unwrap();
+    server.write_one(8, 200_500, 1e8).await;
+    assert!(server.query(query, 100, 500).await.contains("100000"));
+    assert_eq!(server.counts().await, [2, 3, 1, 2]);
+    server.store.close().await.unwrap();
 }
 
 #[tokio::test]
 async fn many_panels_over_many_writes_are_answered_as_if_computed_whole() {
-    let rig = Rig::new(&[]).await;
+    let server = TestServer::new(&[]).await;
     for round in 0..40i64 {
-        rig.write(60 + round..61 + round).await;
+        server.write(60 + round..61 + round).await;
         if round % 5 == 3 {
             let time_ms = (round * 7919 % 500) * 1_000 + 100 + round;
-            rig.write_one(round % 7, time_ms, round as f64 / 7.0).await;
+            server.write_one(round % 7, time_ms, round as f64 / 7.0).await;
         }
         if round % 9 == 4 {
-            rig.store.seal_all().await.unwrap();
+            server.store.seal_all().await.unwrap();
         }
         let now = 600 + 10 * round;
         for (number, query) in QUERIES.iter().enumerate() {
             let span = [200, 400, 500][(round as usize + number) % 3];
-            rig.query(query, now - span, now - 10 * (round % 4)).await;
+            server.query(query, now - span, now - 10 * (round % 4)).await;
         }
     }
-    let [hits, partial_hits, misses, invalidations] = rig.counts().await;
+    let [hits, partial_hits, misses, invalidations] = server.counts().await;
     assert_eq!(hits + partial_hits + misses, 240, "{hits} {partial_hits} {misses}");
     assert!(partial_hits > 80 && hits > 50, "{hits} {partial_hits} {misses}");
     assert!(invalidations > 40, "{invalidations}");
-    rig.store.close().await.unwrap();
+    server.store.close().await.unwrap();
 }
 
 #[tokio::test]
 async fn the_cache_is_passed_by_where_that_is_asked_for() {
-    let rig = Rig::new(&[]).await;
+    let server = TestServer::new(&[]).await;
     let path = path("m_total", 100, 500);
-    let text = ask(&rig.router, "GET", &path).await.text;
-    let before = rig.counts().await;
+    let text = ask(&server.router, "GET", &path).await.text;
+    let before = server.counts().await;
     assert_eq!(before, [0, 0, 1, 0]);
     for parameter in ["nocache=1", "nocache=true"] {
-        assert_eq!(ask(&rig.router, "GET", &format!("{path}&{parameter}")).await.text, text);
+        assert_eq!(ask(&server.router, "GET", &format!("{path}&{parameter}")).await.text, text);
         let (url, form) = path.split_once('?').unwrap();
-        assert_eq!(post_form(&rig.router, url, &format!("{form}&{parameter}")).await.text, text);
+        assert_eq!(post_form(&server.router, url, &format!("{form}&{parameter}")).await.text, text);
     }
     // Statistics describe the whole work; a single step is not cached.
     for parameter in ["stats=all", "stats=true", "explain=true", "end=100"] {
@@ -148,26 +148,26 @@ async fn the_cache_is_passed_by_where_that_is_asked_for() {
             "end=100" => path.replace("end=500", parameter),
             _ => format!("{path}&{parameter}"),
         };
-        assert_eq!(ask(&rig.router, "GET", &path).await.status.as_u16(), 200, "{parameter}");
+        assert_eq!(ask(&server.router, "GET", &path).await.status.as_u16(), 200, "{parameter}");
     }
-    assert_eq!(rig.counts().await, before);
+    assert_eq!(server.counts().await, before);
     for parameter in ["nocache=0", "nocache=false", "nocache="] {
-        assert_eq!(ask(&rig.router, "GET", &format!("{path}&{parameter}")).await.text, text);
+        assert_eq!(ask(&server.router, "GET", &format!("{path}&{parameter}")).await.text, text);
     }
-    assert_eq!(rig.counts().await, [3, 0, 1, 0]);
-    let refused = ask(&rig.router, "GET", &format!("{path}&nocache=2")).await;
+    assert_eq!(server.counts().await, [3, 0, 1, 0]);
+    let refused = ask(&server.router, "GET", &format!("{path}&nocache=2")).await;
     let message = r#"invalid parameter \"nocache\": neither \"true\" nor \"false\": \"2\""#;
     assert_eq!((refused.status.as_u16(), refused.text), (400, error("bad_data", message)));
-    rig.store.close().await.unwrap();
+    server.store.close().await.unwrap();
 }
 
 #[tokio::test]
 async fn nothing_is_kept_where_the_cache_is_switched_off() {
-    let rig = Rig::new(&["--query.result-cache-size=0"]).await;
+    let server = TestServer::new(&["--query.result-cache-size=0"]).await;
     for _ in 0..2 {
-        rig.query("m_total", 100, 500).await;
+        server.query("m_total", 100, 500).await;
     }
-    let text = ask(&rig.router, "GET", "/metrics").await.text;
+    let text = ask(&server.router, "GET", "/metrics").await.text;
     assert!(!text.contains("tessella_result_cache"), "{text}");
-    rig.store.close().await.unwrap();
+    server.store.close().await.unwrap();
 }

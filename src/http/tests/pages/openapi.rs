@@ -73,8 +73,8 @@ fn references_lead_somewhere() {
         match value {
             Value::Object(fields) => {
                 if let Some(Value::String(reference)) = fields.get("$ref") {
-                    let place = reference.strip_prefix('#').unwrap();
-                    assert!(description.pointer(place).is_some(), "{reference}");
+                    let pointer_path = reference.strip_prefix('#').unwrap();
+                    assert!(description.pointer(pointer_path).is_some(), "{reference}");
                     count += 1;
                 }
                 left.extend(fields.values());

@@ -26,17 +26,17 @@ fn of_points(points: &[u8]) -> Vec<u8> {
     field(1, &field(2, &field(2, &metric)))
 }
 
-/// Decodes a request, and returns the bytes granted in addition to its length.
-fn granted(encoding: Encoding, bytes: &[u8]) -> (Result<Decoded, DecodeError>, usize) {
+/// Decodes a request, and returns the bytes reserved in addition to its length.
+fn reserved(encoding: Encoding, bytes: &[u8]) -> (Result<Decoded, DecodeError>, usize) {
     let mut batch = Batch::default();
-    let mut granted = 0;
-    let mut grant = |more| {
-        granted += more;
+    let mut reserved = 0;
+    let mut reserve = |more| {
+        reserved += more;
         Ok(())
     };
     let limits = Limits { decompressed_bytes_max: 1 << 20, ..Limits::default() };
-    let decoded = decode(encoding, bytes, &Settings::default(), &limits, &mut grant, &mut batch);
-    (decoded, granted)
+    let decoded = decode(encoding, bytes, &Settings::default(), &limits, &mut reserve, &mut batch);
+    (decoded, reserved)
 }
 
 fn is_over(error: &DecodeError, expected: &str) -> bool {
@@ -56,9 +56,9 @@ fn small_fields_that_unfold_end_at_the_budget() {
         field(1, &[]).repeat(500_000),
         exponential,
     ] {
-        let (decoded, granted) = granted(Encoding::Protobuf, &message);
+        let (decoded, reserved) = reserved(Encoding::Protobuf, &message);
         assert!(is_over(&decoded.unwrap_err(), DECOMPRESSED_FLAG));
-        assert!(granted <= 4 << 20, "{granted}");
+        assert!(reserved <= 4 << 20, "{reserved}");
     }
     for (item, closes) in [
         ("{},", "]}}]}]}]}"),
@@ -71,14 +71,14 @@ fn small_fields_that_unfold_end_at_the_budget() {
         text.push_str(&item.repeat(900_000 / item.len()));
         text.push_str("{}");
         text.push_str(closes);
-        let (decoded, granted) = granted(Encoding::Json, text.as_bytes());
+        let (decoded, reserved) = reserved(Encoding::Json, text.as_bytes());
         assert!(is_over(&decoded.unwrap_err(), DECOMPRESSED_FLAG));
-        assert!(granted <= 4 << 20, "{granted}");
+        assert!(reserved <= 4 << 20, "{reserved}");
     }
 }
 
 #[test]
-fn a_refused_grant_ends_the_request() {
+fn a_refused_reservation_ends_the_request() {
     let points = field(1, &[]).repeat(10_000);
     let full = InflightFull { reached: 7, limit: 6 };
     let mut batch = Batch::default();
@@ -165,14 +165,14 @@ fn a_wrong_clock_costs_neither_data_points_nor_time() {
     let mut request = request(named(), of_years());
     let (batch, decoded) = decode(&request);
     assert_eq!(batch.sample_count(), 2 + 4096);
-    let told = decoded.rejects.to_text();
-    assert!(told.contains("days apart: only the newest 4096 samples are kept"), "{told}");
+    let rejected = decoded.rejects.to_text();
+    assert!(rejected.contains("days apart: only the newest 4096 samples are kept"), "{rejected}");
     // Repeating the resource adds nothing.
     request.resource_metrics = vec![request.resource_metrics[0].clone(); 100];
     let (batch, decoded) = decode(&request);
     assert_eq!(batch.sample_count(), 200 + 4096);
-    let told = decoded.rejects.to_text();
-    assert!(told.contains("target_info: 10000 samples of one request"), "{told}");
+    let rejected = decoded.rejects.to_text();
+    assert!(rejected.contains("target_info: 10000 samples of one request"), "{rejected}");
 }
 
 #[test]
@@ -183,8 +183,8 @@ fn job_and_instance_are_limited_in_length() {
         let (batch, decoded) =
             decode_both(&request(resource, vec![gauge("a", vec![number(5, 1.0)])]), &settings());
         assert!(batch.series.is_empty());
-        let told = decoded.rejects.to_text();
-        assert!(told.contains("is over the limit of 16384 bytes"), "{told}");
+        let rejected = decoded.rejects.to_text();
+        assert!(rejected.contains("is over the limit of 16384 bytes"), "{rejected}");
     }
 }
 
@@ -318,22 +318,22 @@ fn gzip_unpacks_to_the_limit_and_no_further() {
     };
     let limits = Limits { decompressed_bytes_max: 1 << 20, ..Limits::default() };
     let unpack = |body: &[u8]| {
-        let (mut message, mut granted) = (Vec::new(), 0);
-        let mut grant = |more| {
-            granted += more;
+        let (mut message, mut reserved) = (Vec::new(), 0);
+        let mut reserve = |more| {
+            reserved += more;
             Ok(())
         };
-        let result = gunzip(body, &limits, &mut grant, &mut message);
-        (result.map(|()| message.len()), granted)
+        let result = gunzip(body, &limits, &mut reserve, &mut message);
+        (result.map(|()| message.len()), reserved)
     };
     for len in [0, 1, 100_000, 1 << 20] {
-        let (unpacked, granted) = unpack(&packed(len));
+        let (unpacked, reserved) = unpack(&packed(len));
         assert_eq!(unpacked, Ok(len));
-        assert!(granted >= len && granted <= 4 << 20, "{granted}");
+        assert!(reserved >= len && reserved <= 4 << 20, "{reserved}");
     }
-    let (unpacked, granted) = unpack(&packed(1 << 24));
+    let (unpacked, reserved) = unpack(&packed(1 << 24));
     assert!(is_over(&unpacked.unwrap_err(), DECOMPRESSED_FLAG));
-    assert!(granted <= 4 << 20, "{granted}");
+    assert!(reserved <= 4 << 20, "{reserved}");
     let two = [packed(3), packed(4)].concat();
     assert_eq!(unpack(&two).0, Ok(7));
     for broken in [&b""[..], b"plain", &packed(1000)[..20], &[packed(3), b"x".to_vec()].concat()] {
@@ -362,7 +362,7 @@ fn names_that_are_too_long_are_rejected_before_their_translation() {
         ),
         (of_metric("a", "", &long), "--remote-write.max-label-name-length) for a data point of"),
     ] {
-        let (decoded, _) = granted(Encoding::Protobuf, &message);
+        let (decoded, _) = reserved(Encoding::Protobuf, &message);
         let decoded = decoded.unwrap();
         let refused: Vec<RejectReason> = decoded
             .rejects
@@ -371,8 +371,8 @@ fn names_that_are_too_long_are_rejected_before_their_translation() {
             .map(|(reason, _)| reason)
             .collect();
         assert_eq!(refused, [RejectReason::LabelLimit]);
-        let told = decoded.rejects.to_text();
-        assert!(told.contains(expected), "{told}");
-        assert!(told.len() < 8 << 10, "{} bytes are told", told.len());
+        let rejected = decoded.rejects.to_text();
+        assert!(rejected.contains(expected), "{rejected}");
+        assert!(rejected.len() < 8 << 10, "{} bytes are reported", rejected.len());
     }
 }

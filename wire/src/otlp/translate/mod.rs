@@ -385,7 +385,7 @@ impl<'t> Translator<'t, '_> {
         PointTimes::add(times, point.time_ns);
         let series = Series { base: &base, point, metric: family.name, more: None };
         let mark = self.builder.mark();
-        self.spend(&series)?;
+        self.charge(&series)?;
         let held = self.builder.batch.histograms.len();
         let sample = |histogram| HistogramSample {
             timestamp_ms: ms(point.time_ns),
@@ -429,7 +429,7 @@ impl<'t> Translator<'t, '_> {
         exemplars: &'t [Exemplar<'t>],
     ) -> Result<(), DecodeError> {
         let mark = self.builder.mark();
-        self.spend(series)?;
+        self.charge(series)?;
         let is_stale = series.point.is_stale();
         self.builder
             .push_sample(ms(series.point.time_ns), if is_stale { stale_nan() } else { value });
@@ -442,10 +442,10 @@ impl<'t> Translator<'t, '_> {
         Ok(())
     }
 
-    fn spend(&mut self, series: &Series<'_, '_>) -> Result<(), DecodeError> {
+    fn charge(&mut self, series: &Series<'_, '_>) -> Result<(), DecodeError> {
         let more = series.more.map_or(0, |(name, value)| name.len() + value.len());
         let labels = series.base.packed_bytes() + series.metric.len() + more;
-        self.builder.budget.spend(SAMPLE_BYTES + labels)
+        self.builder.budget.charge(SAMPLE_BYTES + labels)
     }
 
     /// Finishes a series, with the samples since the mark.

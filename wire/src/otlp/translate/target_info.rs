@@ -39,7 +39,7 @@ impl<'t> Translator<'t, '_> {
             }
         };
         let mark = self.builder.mark();
-        self.builder.budget.spend(SAMPLE_BYTES + base.packed_bytes())?;
+        self.builder.budget.charge(SAMPLE_BYTES + base.packed_bytes())?;
         self.target_info_samples(&base, times)?;
         let point = Point::default();
         self.close(mark, &Series { base: &base, point: &point, metric: TARGET_INFO, more: None });
@@ -77,7 +77,7 @@ impl<'t> Translator<'t, '_> {
             self.target_steps += 1;
             let time_ms = time_ns / NS_PER_MS as i64;
             if self.seen_targets.insert((hash, time_ms)) {
-                self.builder.budget.spend(SAMPLE_BYTES)?;
+                self.builder.budget.charge(SAMPLE_BYTES)?;
                 self.builder.push_sample(time_ms, 1.0);
                 self.builder.check_samples()?;
             }

@@ -10,17 +10,17 @@ use crate::tools::ToolError;
 
 /// Days with samples before an import, in order. Other days need no lookup.
 #[derive(Debug)]
-pub(super) struct HeldDays(Vec<DayStats>);
+pub(super) struct StoredDays(Vec<DayStats>);
 
-impl HeldDays {
+impl StoredDays {
     /// Returns the days of a store whose head is empty.
-    pub(super) fn of(store: &Store) -> HeldDays {
-        HeldDays(store.days())
+    pub(super) fn of(store: &Store) -> StoredDays {
+        StoredDays(store.days())
     }
 
     fn has(&self, time_ms: i64) -> bool {
-        let place = self.0.partition_point(|day| day.end_ms <= time_ms);
-        self.0.get(place).is_some_and(|day| day.start_ms <= time_ms)
+        let index = self.0.partition_point(|day| day.end_ms <= time_ms);
+        self.0.get(index).is_some_and(|day| day.start_ms <= time_ms)
     }
 
     /// Returns whether a store may hold a sample of a batch.
@@ -35,12 +35,12 @@ impl HeldDays {
 pub(super) struct Remaining {
     pub(super) batch: Batch,
     /// Omitted samples.
-    pub(super) present_count: usize,
+    pub(super) stored_count: usize,
 }
 
 /// Stored samples of a series in a time range, sorted by time.
 #[derive(Debug, Default)]
-struct Present {
+struct StoredSamples {
     /// Time, start, bits of the value.
     floats: Vec<(i64, i64, u64)>,
     histograms: Vec<HistogramSample>,
@@ -48,23 +48,23 @@ struct Present {
 
 /// Removes samples of a batch that are stored with the same time, start timestamp and value, and
 /// series without other samples.
-pub(super) async fn without_present(
+pub(super) async fn without_stored(
     store: &Store,
-    held_days: &HeldDays,
+    stored_days: &StoredDays,
     batch: &Batch,
 ) -> Result<Remaining, ToolError> {
     let mut remaining = Batch { metadata: batch.metadata.clone(), ..Batch::default() };
-    let mut present_count = 0;
+    let mut stored_count = 0;
     for index in 0..batch.series.len() {
         let labels = batch.labels(index);
-        let present = find(store, held_days, batch, index, &labels).await?;
-        let floats = batch.samples(index).filter(|at| !present.has_float(batch, *at));
+        let stored = find(store, stored_days, batch, index, &labels).await?;
+        let floats = batch.samples(index).filter(|at| !stored.has_float(batch, *at));
         let floats: Vec<usize> = floats.collect();
         let histograms = &batch.histograms[batch.histograms(index)];
         let absent: Vec<HistogramSample> =
-            histograms.iter().filter(|sample| !present.has_histogram(sample)).cloned().collect();
-        present_count += batch.samples(index).len() - floats.len();
-        present_count += histograms.len() - absent.len();
+            histograms.iter().filter(|sample| !stored.has_histogram(sample)).cloned().collect();
+        stored_count += batch.samples(index).len() - floats.len();
+        stored_count += histograms.len() - absent.len();
         if floats.is_empty() && absent.is_empty() {
             continue;
         }
@@ -78,7 +78,7 @@ pub(super) async fn without_present(
         let exemplars = exemplars.map(|e| BatchExemplar { series_index, ..e.clone() });
         remaining.exemplars.extend(exemplars);
     }
-    Ok(Remaining { batch: remaining, present_count })
+    Ok(Remaining { batch: remaining, stored_count })
 }
 
 fn push_floats(remaining: &mut Batch, labels: &Labels, batch: &Batch, floats: &[usize]) {
@@ -95,20 +95,20 @@ fn push_floats(remaining: &mut Batch, labels: &Labels, batch: &Batch, floats: &[
 /// Reads the stored samples of a series, within the times of its samples in the batch.
 async fn find(
     store: &Store,
-    held_days: &HeldDays,
+    stored_days: &StoredDays,
     batch: &Batch,
     index: usize,
     labels: &Labels,
-) -> Result<Present, ToolError> {
+) -> Result<StoredSamples, ToolError> {
     let floats = batch.samples(index).map(|at| batch.timestamps[at]);
     let histograms = &batch.histograms[batch.histograms(index)];
     let times = floats.chain(histograms.iter().map(|s| s.timestamp_ms));
-    let times: Vec<i64> = times.filter(|time_ms| held_days.has(*time_ms)).collect();
+    let times: Vec<i64> = times.filter(|time_ms| stored_days.has(*time_ms)).collect();
     let (Some(start_ms), Some(end_ms)) = (times.iter().min(), times.iter().max()) else {
-        return Ok(Present::default());
+        return Ok(StoredSamples::default());
     };
     if labels.is_empty() {
-        return Ok(Present::default());
+        return Ok(StoredSamples::default());
     }
     let matchers = labels.iter().map(|(name, value)| Matcher::new(MatchOp::Equal, name, value));
     let matchers = matchers.collect::<Result<Vec<_>, _>>();
@@ -119,34 +119,34 @@ async fn find(
     let set = store.select(&selection, &Budget::unlimited()).await?;
     // Series with more labels match as well.
     let Some(found) = (0..set.len()).find(|at| *set.labels(*at) == *labels) else {
-        return Ok(Present::default());
+        return Ok(StoredSamples::default());
     };
     let (mut cursor, mut samples) = (set.cursor(found), SampleBatch::new());
-    let mut present = Present::default();
+    let mut stored = StoredSamples::default();
     loop {
         let advance = cursor.next_batch(end_ms, &mut samples)?;
         let (times, values) = samples.samples();
-        present.floats.extend(
+        stored.floats.extend(
             (0..times.len()).map(|at| (times[at], samples.start(at), values[at].to_bits())),
         );
-        present.histograms.append(&mut samples.histograms);
+        stored.histograms.append(&mut samples.histograms);
         samples.clear();
         if advance == Advance::End {
-            return Ok(present);
+            return Ok(stored);
         }
     }
 }
 
-impl Present {
+impl StoredSamples {
     fn has_float(&self, batch: &Batch, at: usize) -> bool {
         let sample = (batch.timestamps[at], batch.start(at), batch.values[at].to_bits());
-        let place = self.floats.partition_point(|(time_ms, ..)| *time_ms < sample.0);
-        self.floats.get(place) == Some(&sample)
+        let index = self.floats.partition_point(|(time_ms, ..)| *time_ms < sample.0);
+        self.floats.get(index) == Some(&sample)
     }
 
     fn has_histogram(&self, sample: &HistogramSample) -> bool {
-        let place = self.histograms.partition_point(|held| held.timestamp_ms < sample.timestamp_ms);
-        self.histograms.get(place).is_some_and(|held| {
+        let index = self.histograms.partition_point(|held| held.timestamp_ms < sample.timestamp_ms);
+        self.histograms.get(index).is_some_and(|held| {
             // The stored reset hint depends on neighboring samples.
             let reset_hint = sample.histogram.reset_hint;
             held.timestamp_ms == sample.timestamp_ms
