@@ -4,8 +4,9 @@ use std::ffi::OsString;
 use std::io::{BufRead, BufReader};
 use std::net::TcpStream;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::{Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use crate::process::{Child, get};
@@ -18,6 +19,7 @@ pub struct Server {
     pub address: String,
     pub child: Child,
     log: Arc<Mutex<String>>,
+    log_reader: Option<JoinHandle<()>>,
 }
 
 impl Server {
@@ -38,18 +40,27 @@ impl Server {
         let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
         let mut log = BufReader::new(child.stderr.take().unwrap());
         let address = read_address(&mut log);
-        let log_text = Arc::new(Mutex::new(String::new()));
-        let server = Server { address, child: Child(child), log: Arc::clone(&log_text) };
+        let text = Arc::new(Mutex::new(String::new()));
+        let written = Arc::clone(&text);
         // The pipe is drained until the process ends, as it would block on a full pipe.
-        std::thread::spawn(move || {
+        let reader = std::thread::spawn(move || {
             let mut line = String::new();
             while log.read_line(&mut line).is_ok_and(|bytes| bytes > 0) {
                 eprint!("{line}");
-                log_text.lock().unwrap().push_str(&line);
+                written.lock().unwrap().push_str(&line);
                 line.clear();
             }
         });
-        server
+        Server { address, child: Child(child), log: text, log_reader: Some(reader) }
+    }
+
+    /// Waits until the process ends; returns its status and its whole log.
+    pub fn wait(&mut self) -> (ExitStatus, String) {
+        let status = self.child.0.wait().unwrap();
+        if let Some(reader) = self.log_reader.take() {
+            reader.join().unwrap();
+        }
+        (status, self.log())
     }
 
     pub fn wait_until_ready(&self) {

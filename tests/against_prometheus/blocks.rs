@@ -21,33 +21,40 @@ fn imported_blocks_answer_as_the_prometheus_that_wrote_them() {
         println!("SKIPPED: PROMETHEUS_BINARY is not set, nothing to import blocks of");
         return;
     };
-    let target = exposition::serve();
-    for (number, encodings) in ENCODINGS.iter().enumerate() {
-        let directory = temporary_directory(&format!("blocks-{number}"));
-        let blocks = write_blocks(&binary, directory.path(), &target, encodings);
-        // Without scrapes, so that its samples do not change.
-        let peer = format!("127.0.0.1:{}", free_port());
-        let peer_directory = directory.path().join("peer");
-        std::fs::create_dir(&peer_directory).unwrap();
-        std::fs::rename(&blocks, peer_directory.join("prometheus")).unwrap();
-        let features = format!("--enable-feature={FEATURES},{encodings}");
-        let args = [features.as_str(), "--web.enable-admin-api"];
-        let _prometheus = spawn_prometheus(&binary, &peer_directory, &peer, "global: {}\n", &args);
-        wait_for(Duration::from_secs(60), || get(&peer, "/-/ready").0 == 200);
-        let (start, end) = times_of(&peer_directory.join("prometheus"));
-        delete_some(&peer, start, end);
+    // Scrapes take most of the time, so both run at once.
+    std::thread::scope(|scope| {
+        for (number, encodings) in ENCODINGS.iter().enumerate() {
+            let binary = &binary;
+            scope.spawn(move || import_and_compare(number, encodings, binary));
+        }
+    });
+}
 
-        let store = directory.path().join("store");
-        let folder = peer_directory.join("prometheus");
-        let (is_success, told) = import(&store, &folder);
-        assert!(is_success, "{told}");
-        let (is_success, told) = import(&store, &folder);
-        assert!(is_success && told.contains("imported already"), "{told}");
-        let server = Server::start(&store, &["--self-metrics=false"]);
-        compare(&peer, &server.address, start, end, encodings);
-        drop(server);
-        import_as_of_thanos(&folder, &directory.path().join("labelled"), end);
-    }
+fn import_and_compare(number: usize, encodings: &str, binary: &str) {
+    let directory = temporary_directory(&format!("blocks-{number}"));
+    let blocks = write_blocks(binary, directory.path(), &exposition::serve(), encodings);
+    // Without scrapes, so that its samples do not change.
+    let peer = format!("127.0.0.1:{}", free_port());
+    let peer_directory = directory.path().join("peer");
+    std::fs::create_dir(&peer_directory).unwrap();
+    std::fs::rename(&blocks, peer_directory.join("prometheus")).unwrap();
+    let features = format!("--enable-feature={FEATURES},{encodings}");
+    let args = [features.as_str(), "--web.enable-admin-api"];
+    let _prometheus = spawn_prometheus(binary, &peer_directory, &peer, "global: {}\n", &args);
+    wait_for(Duration::from_secs(60), || get(&peer, "/-/ready").0 == 200);
+    let (start, end) = times_of(&peer_directory.join("prometheus"));
+    delete_some(&peer, start, end);
+
+    let store = directory.path().join("store");
+    let folder = peer_directory.join("prometheus");
+    let (is_success, told) = import(&store, &folder);
+    assert!(is_success, "{told}");
+    let (is_success, told) = import(&store, &folder);
+    assert!(is_success && told.contains("imported already"), "{told}");
+    let server = Server::start(&store, &["--self-metrics=false"]);
+    compare(&peer, &server.address, start, end, encodings);
+    drop(server);
+    import_as_of_thanos(&folder, &directory.path().join("labelled"), end);
 }
 
 /// Imports blocks with external labels of Thanos, which all series get.

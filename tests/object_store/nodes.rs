@@ -391,7 +391,7 @@ impl Node for Process {
     }
 
     fn end_without_store(mut self: Box<Self>) {
-        let status = self.server.child.0.wait().unwrap();
-        assert_eq!(status.code(), Some(3), "{}", self.server.log());
+        let (status, log) = self.server.wait();
+        assert_eq!(status.code(), Some(3), "{log}");
     }
 }

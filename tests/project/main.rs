@@ -1,8 +1,7 @@
-//! Files of the project: documents, import cycles, the set-up in containers, dashboards.
+//! Files of the project: documents, import cycles, the set-up in containers.
 
 #![allow(clippy::unwrap_used, reason = "tests may panic")]
 
 mod compose;
-mod dashboards;
 mod documents;
 mod structure;

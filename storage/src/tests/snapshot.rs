@@ -13,7 +13,7 @@ use crate::lsm::Location;
 use crate::{Store, StoreError};
 
 /// Timeout for a copy after the object store has refused a write.
-const WAIT_MAX: std::time::Duration = std::time::Duration::from_millis(500);
+const WAIT_MAX: std::time::Duration = std::time::Duration::from_millis(100);
 
 async fn open_copy(
     objects: &std::sync::Arc<dyn ObjectStore>,

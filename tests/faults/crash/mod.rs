@@ -345,8 +345,7 @@ fn a_writer_that_takes_over_fences_off_the_first() {
     if let Ok((status, text)) = to_first.write(&one_sample(time_ms + 1, 2.0)) {
         assert_eq!(status, 503, "{text}");
     }
-    let ended = first.child.0.wait().unwrap();
-    let log = first.log();
+    let (ended, log) = first.wait();
     assert_eq!(ended.code(), Some(3), "{log}");
     let last = log.lines().last().unwrap_or("");
     assert!(last.contains("has lost its store and has stopped"), "{log}");

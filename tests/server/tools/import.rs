@@ -235,7 +235,7 @@ fn a_store_that_a_server_writes_to_is_left_to_it() {
 #[test]
 fn a_killed_import_resumes() {
     const SERIES: i64 = 40;
-    const SAMPLES: i64 = 25_000;
+    const SAMPLES: i64 = 16_000;
     let directory = temporary_directory("import-killed");
     let (store, file) = (directory.path().join("store"), directory.path().join("a.om"));
     let mut out = std::io::BufWriter::new(std::fs::File::create(&file).unwrap());

@@ -16,7 +16,7 @@ use promqltest::generate::{
 };
 
 const SEED: u64 = 1;
-const QUERIES: u64 = 400;
+const QUERIES: u64 = 250;
 
 /// Rows and columns of tiles, and number of threads.
 const ENGINES: [(usize, usize, usize); 4] = [(1, 1, 2), (3, 7, 4), (512, 64, 2), (5, 130, 1)];

@@ -24,7 +24,7 @@ use life::World;
 use objects::lock;
 
 /// Number of seeds in an ordinary run.
-const SEEDS: u64 = 150;
+const SEEDS: u64 = 60;
 
 /// Seeds that have found bugs. 1071: a late manifest while the next process writes the first one.
 /// 1383: records of deleted days in a log epoch that is still needed, and a clock set back. 3712:

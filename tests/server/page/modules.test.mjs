@@ -3,15 +3,15 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { decode, encode, newPanel } from "../../src/ui/address.js";
-import { candidates, contextAt, ranked, taken } from "../../src/ui/complete.js";
-import { linePoints, stacked } from "../../src/ui/decimate.js";
-import { classify, cut } from "../../src/ui/lexer.js";
-import { gridRows, sharedLabels, summary } from "../../src/ui/matrix.js";
-import { describe, labelCounts, suggestedQueries } from "../../src/ui/metrics.js";
-import * as numbers from "../../src/ui/numbers.js";
-import { retentionFacts } from "../../src/ui/retention.js";
-import { axisBounds, stepFor, timeTicks, valueTicks } from "../../src/ui/scales.js";
+import { decode, encode, newPanel } from "../../../src/ui/address.js";
+import { candidates, contextAt, ranked, taken } from "../../../src/ui/complete.js";
+import { linePoints, stacked } from "../../../src/ui/decimate.js";
+import { classify, cut } from "../../../src/ui/lexer.js";
+import { gridRows, sharedLabels, summary } from "../../../src/ui/matrix.js";
+import { describe, labelCounts, suggestedQueries } from "../../../src/ui/metrics.js";
+import * as numbers from "../../../src/ui/numbers.js";
+import { retentionFacts } from "../../../src/ui/retention.js";
+import { axisBounds, stepFor, timeTicks, valueTicks } from "../../../src/ui/scales.js";
 
 /** The kinds of a query's tokens, spaces left out. */
 function kinds(text) {

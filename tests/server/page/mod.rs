@@ -4,8 +4,6 @@
 //! Node runs both. `CHROMIUM_BINARY` names the browser, `PLAYWRIGHT_CORE` the folder of the package
 //! that steers it; `.ci/run` installs them. Screenshots and figures are left in `target/ui`.
 
-#![allow(clippy::unwrap_used, reason = "tests may panic")]
-
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -19,7 +17,7 @@ const SAMPLES_PER_SERIES: i64 = 500;
 const STEP_MS: i64 = 15_000;
 
 fn folder() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/ui")
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/server/page")
 }
 
 /// Returns Node; `None`, with a message, if it is not installed.
