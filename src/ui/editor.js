@@ -159,7 +159,13 @@ export class Editor {
   }
 
   #take(item) {
-    const { text, cursor } = taken(this.value, this.context, item);
+    const isRecent = this.context.kind === "recent";
+    // The text may have changed since the list was made.
+    const context = isRecent ? this.context : contextAt(this.value, this.area.selectionStart);
+    if (context.kind !== this.context.kind) {
+      return this.close();
+    }
+    const { text, cursor } = taken(this.value, context, item);
     this.area.setRangeText(text, 0, this.value.length, "end");
     this.area.setSelectionRange(cursor, cursor);
     this.mark(null);
