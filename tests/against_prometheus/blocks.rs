@@ -47,10 +47,10 @@ fn import_and_compare(number: usize, encodings: &str, binary: &str) {
 
     let store = directory.path().join("store");
     let folder = peer_directory.join("prometheus");
-    let (is_success, told) = import(&store, &folder);
-    assert!(is_success, "{told}");
-    let (is_success, told) = import(&store, &folder);
-    assert!(is_success && told.contains("imported already"), "{told}");
+    let (is_success, output) = import(&store, &folder);
+    assert!(is_success, "{output}");
+    let (is_success, output) = import(&store, &folder);
+    assert!(is_success && output.contains("imported already"), "{output}");
     let server = Server::start(&store, &["--self-metrics=false"]);
     compare(&peer, &server.address, start, end, encodings);
     drop(server);
@@ -66,8 +66,8 @@ fn import_as_of_thanos(folder: &Path, store: &Path, end: u64) {
         meta["thanos"] = json!({"version": 1, "labels": {"cluster": "eu", "replica": "0"}});
         std::fs::write(&path, meta.to_string()).unwrap();
     }
-    let (is_success, told) = import(store, folder);
-    assert!(is_success, "{told}");
+    let (is_success, output) = import(store, folder);
+    assert!(is_success, "{output}");
     let server = Server::start(store, &["--self-metrics=false"]);
     let count = |selector: &str| {
         let query = percent_encode(&format!("count(last_over_time({selector}[1h]))"));

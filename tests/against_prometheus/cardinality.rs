@@ -25,7 +25,7 @@ fn cardinality_is_that_of_a_prometheus_that_was_sent_the_same() {
     let now_ms = now.as_millis() as i64 - 60_000;
     let mut request = RequestEncoder::default();
     for series in 0..90_i64 {
-        // The counts of a list are unique, as the order of equal ones is undefined.
+        // Counts are unique, as the order of equal counts is undefined.
         let metric = ["requests_total", "latency_ß", "up"][(series % 10).min(2) as usize % 3];
         let mut labels = vec![("__name__".to_owned(), metric.to_owned())];
         labels.push(("instance".to_owned(), format!("host-{series}")));
@@ -48,7 +48,7 @@ fn cardinality_is_that_of_a_prometheus_that_was_sent_the_same() {
         let path = format!("/api/v1/status/tsdb{limit}");
         let mut answers = [&peer, &server.address].map(|address| asked(address, &path));
         for answer in &mut answers {
-            // Among equal counts either order will do, and so which of them are cut off.
+            // Neither the order of equal counts nor which of them are omitted is compared.
             for list in ["seriesCountByLabelValuePair", "seriesCountByMetricName"] {
                 let list = answer["data"][list].as_array_mut().unwrap();
                 let least = list.last().unwrap()["value"].clone();

@@ -94,7 +94,7 @@ fn promtool_reads_the_same() {
     ];
     for case in cases {
         let [answer, expected] = [&pair.server.address, &pair.peer].map(|at| run(at, case));
-        // It lists histograms in the order of a map of Go, which is another one each time.
+        // It lists histograms in the random order of a Go map.
         let lines = |output| {
             let mut lines: Vec<String> = out(output).lines().map(str::to_owned).collect();
             lines.sort_unstable();

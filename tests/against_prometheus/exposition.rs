@@ -157,7 +157,7 @@ fn serve_bodies(
     let address = listener.local_addr().unwrap().to_string();
     std::thread::spawn(move || {
         for stream in listener.incoming().flatten() {
-            // A scrape that is broken off shows in `up`.
+            // A failed scrape shows in `up`.
             let _ = answer(stream, content_type, &mut next);
         }
     });

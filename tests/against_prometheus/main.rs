@@ -81,7 +81,7 @@ fn answers_are_those_of_the_prometheus_that_wrote_the_samples() {
         let (_, answer) = get(&peer, &range_path(histogram, &times));
         assert!(answer.contains("\"histograms\""), "{histogram} has none: {answer}");
     }
-    // Prometheus does not send custom buckets by 1.0.
+    // Prometheus sends no custom buckets by 1.0.
     for query in all_queries(&window, &[], CUSTOM_HISTOGRAMS) {
         differences.extend(compare_query(&query, &times, &peer, &addresses[1..], &PROTOCOLS[1..]));
         compared += 2;
@@ -135,7 +135,7 @@ fn range_path(query: &str, times: &Times) -> String {
 }
 
 fn compare_exemplars(times: &Times, peer: &str, addresses: &[&str]) -> Vec<String> {
-    // Of custom buckets as well by 2.0; by 1.0 Prometheus sends the exemplars without their series.
+    // 2.0 also carries exemplars of custom buckets; by 1.0 Prometheus sends them without their series.
     let metrics = ["target_(latency_seconds|requests_total)", "target_.*"];
     let mut differences = Vec::new();
     for ((address, protocol), metric) in addresses.iter().zip(PROTOCOLS).zip(metrics) {
@@ -158,7 +158,7 @@ fn compare_metadata(peer: &str, address: &str) -> Vec<String> {
         assert_eq!(status, 200, "{body}");
         let mut body: Value = serde_json::from_str(&body).unwrap();
         let mut metrics = std::mem::take(body["data"].as_object_mut().unwrap());
-        // Of two types, of which one is reported at a time.
+        // It has two types, and one is reported at a time.
         metrics.remove("target_alternating");
         metrics
     };

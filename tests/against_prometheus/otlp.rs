@@ -188,7 +188,7 @@ fn otlp_is_translated_as_by_prometheus() {
                 Err(difference) => differences.push(format!("{otlp}\n  {difference}")),
             }
         }
-        // There is something to compare.
+        // The comparison must not be empty.
         let text = answers.concat();
         for part in
             ["\"histograms\"", "\"value\":[", "trace_id", "target_info", "\"quantile\"", "\"le\""]
@@ -276,7 +276,7 @@ fn otlp_that_prometheus_refuses_is_refused() {
             let [expected, found] = pair.send(content_type, "", &body);
             assert!([400, 500].contains(&expected.0), "{name}: {expected:?}");
             assert_eq!(found.0, 400, "{name}: {found:?}");
-            // Ours may say more.
+            // Our message may be longer.
             let words = expected.1.trim_end();
             let is_same = found.1.starts_with(words.split(':').next().unwrap());
             assert!(is_same, "{name}: {expected:?}, {found:?}");

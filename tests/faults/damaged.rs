@@ -45,7 +45,7 @@ fn write(server: &Server, now_ms: i64, round: i64) {
                 encode_labels([("__name__", "damaged_samples"), ("series", &series.to_string())]);
             let start_ms = now_ms - (DAYS - day) * DAY_MS + round * 60_000;
             let samples = (0..5).map(|n| (start_ms + n * 1000, (round * 10 + n) as f64));
-            // In order, as those of a series are taken.
+            // Exemplars of a series have to be in order.
             let trace = encode_labels([("trace_id", &format!("{round}.{day}"))]);
             let exemplar = (trace, now_ms - DAY_MS + round * 60_000 + day, 1.0);
             encoder.push_with_exemplars(&labels, samples, [exemplar]);
@@ -134,7 +134,7 @@ fn damages(folder: &Path) -> Vec<(PathBuf, Damage)> {
         of_object.extend(lens.into_iter().filter(|to| *to < len).map(Damage::Cut));
         let bits = (0..8).map(|n| len * n + n).filter(|bit| *bit < len * 8);
         of_object.extend(bits.map(Damage::Flipped));
-        // The next one, and the first of all.
+        // The next object of the folder, and the first.
         let alike = |other: &&PathBuf| other.parent() == object.parent() && *other != object;
         let behind = all.iter().filter(alike).find(|other| *other > object);
         let others: BTreeSet<&PathBuf> = all.iter().find(alike).into_iter().chain(behind).collect();
@@ -262,7 +262,7 @@ fn damaged_objects_are_errors_and_not_gaps() {
         count => count.min(cases.len()),
     };
     eprintln!("DAMAGE_SEED={seed} for {count} of {} cases", cases.len());
-    // Each step leads to another one, as the number is prime and not a factor of theirs.
+    // The step is a prime that does not divide their number, so no case is chosen twice.
     let step = 7_919 % cases.len();
     cases =
         (0..count).map(|n| cases[(seed % cases.len() + n * step) % cases.len()].clone()).collect();

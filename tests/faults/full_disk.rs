@@ -35,7 +35,7 @@ fn send_until_refused(load: &mut Load, connection: &mut Connection, disk: &Small
             assert_refused(&answer);
             refused += 1;
         } else if refused > 0 {
-            // What has been merged has been deleted meanwhile.
+            // Compacted files have been deleted by then.
             disk.fill();
         }
         if refused == 5 {
@@ -81,12 +81,12 @@ fn a_full_disk_refuses_writes_answers_queries_and_recovers() {
     load.check(&server.address);
 
     disk.make_room();
-    // No write is needed for it.
+    // It recovers without a write.
     server.wait_until_ready();
     wait_for("write that is taken", || load.send(&mut connection).status == 204);
     load.check(&server.address);
 
-    // A process that is killed meanwhile, and starts on a full disk.
+    // A killed process starts on a full disk.
     disk.fill();
     send_until_refused(&mut load, &mut connection, &disk);
     server.child.0.kill().unwrap();
@@ -95,7 +95,7 @@ fn a_full_disk_refuses_writes_answers_queries_and_recovers() {
     let server = disk.spawn(&disk.path().join("store").display().to_string(), &ARGS, &[]);
     wait_for("word of it", || server.log().contains(IS_FULL));
     assert_eq!(get(&server.address, "/-/healthy").0, 200);
-    // Queries go on, as they did before the start.
+    // Queries work as before the start.
     wait_for("answer to a query", || get(&server.address, "/api/v1/query?query=1").0 == 200);
     load.check(&server.address);
     let (status, text) = get(&server.address, "/-/ready");
@@ -135,7 +135,7 @@ fn metric(address: &str, name: &str) -> f64 {
 }
 
 #[test]
-fn reads_go_on_past_a_cache_whose_disk_is_full() {
+fn reads_continue_when_the_disk_of_the_cache_is_full() {
     let Some(disk) = SmallDisk::new("cache", 64) else { return };
     let Some(s3) = S3Server::versitygw("full-cache") else { return };
     let (url, owned) = (format!("s3://{BUCKET}"), s3.variables());

@@ -1,6 +1,5 @@
-//! Hostile clients against the real binary, over HTTP: each case has the answer that it deserves,
-//! takes a bounded amount of memory, keeps nobody else from being served, and changes nothing that
-//! is stored.
+//! Hostile clients against the real binary, over HTTP: each case has the expected status,
+//! takes a bounded amount of memory, blocks no other client, and changes no stored samples.
 //!
 //! Unit tests cover the decoders; these tests cover all between the socket and the decoders.
 
@@ -486,10 +485,10 @@ fn wait_for_sending(address: &str, count: usize) -> Vec<String> {
 }
 
 #[test]
-fn clients_that_read_nothing_keep_nobody_from_asking() {
-    // More of them than there are places, those of short queries included.
+fn clients_that_read_nothing_block_no_queries() {
+    // More than all permits, including those for short queries.
     const READERS: usize = 15;
-    // Responses end by the request alone, however slow the machine is.
+    // Only the DELETE request ends a response, even on a slow machine.
     let args = [
         "--query.max-concurrency=2",
         "--web.enable-admin-api",
@@ -516,14 +515,14 @@ fn clients_that_read_nothing_keep_nobody_from_asking() {
         let (status, body) = get(address, "/api/v1/label/series/values");
         assert_eq!(status, 200, "{body}");
 
-        // The oldest one is that of the first reader, or of one that came at the same time.
+        // The first id belongs to one of the readers.
         let head = format!(
             "DELETE /api/v1/status/active_queries/{} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n",
             ids[0]
         );
         assert_eq!(send(address, head.as_bytes(), false), 204);
         wait_for_sending(address, READERS - 1);
-        // Each reads to the end of its response, or of its connection.
+        // Each reader reads to the end of its response or of its connection.
         let mut ends = readers.iter_mut().map(|reader| {
             reader.set_read_timeout(Some(PATIENCE)).unwrap();
             let (mut answer, mut buffer) = (Vec::new(), [0; 1 << 16]);
@@ -544,7 +543,7 @@ fn clients_that_read_nothing_keep_nobody_from_asking() {
 }
 
 #[test]
-fn connections_without_a_request_keep_no_new_client_out() {
+fn connections_without_a_request_block_no_new_clients() {
     let directory = temporary_directory("hostile-silent");
     let args = ["--self-metrics=false", "--web.max-connections=8", "--web.read-timeout=1h"];
     let server = Server::start(directory.path(), &args);
@@ -553,14 +552,14 @@ fn connections_without_a_request_keep_no_new_client_out() {
             let mut stream = TcpStream::connect(&server.address).unwrap();
             let head: &[u8] =
                 if at % 2 == 0 { b"" } else { b"GET /-/ready HTTP/1.1\r\nHost: x\r\nX-Never-" };
-            // It may have been closed for later connections.
+            // The server may have closed it to make room.
             let _ = stream.write_all(head);
             stream
         })
         .collect();
     assert_eq!(get(&server.address, "/-/ready").0, 200);
     for mut stream in silent {
-        // It does not have the hour either that an idle connection has.
+        // The timeout of an hour does not apply to it.
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         if let Err(error) = stream.read_to_end(&mut Vec::new()) {
             assert_ne!(error.kind(), ErrorKind::WouldBlock, "it stays open");
@@ -569,7 +568,7 @@ fn connections_without_a_request_keep_no_new_client_out() {
 }
 
 #[test]
-fn trickling_and_idle_connections_keep_nobody_out_and_come_to_an_end() {
+fn trickling_and_idle_connections_time_out_and_block_no_clients() {
     let args = ["--remote-write.body-timeout=3s", "--web.read-timeout=10s"];
     with_known(&args, "hostile-slow", |server, expected| {
         let address = server.address.as_str();
@@ -591,7 +590,7 @@ fn trickling_and_idle_connections_keep_nobody_out_and_come_to_an_end() {
             .collect();
         let started = Instant::now();
         let mut longest = Duration::ZERO;
-        // A byte at a time, until the server has ended them all.
+        // A byte at a time, until the server has closed all connections.
         while !trickling.is_empty() {
             assert!(started.elapsed() < PATIENCE, "{} go on", trickling.len());
             trickling.retain_mut(|stream| stream.write_all(b"x").is_ok());
@@ -610,7 +609,7 @@ fn trickling_and_idle_connections_keep_nobody_out_and_come_to_an_end() {
         assert!(growth < GROWTH_BYTES_MAX, "{} MiB", growth >> 20);
         for mut stream in idle {
             stream.set_read_timeout(Some(PATIENCE)).unwrap();
-            // Closed, maybe with an answer before.
+            // The server closes it, possibly after a response.
             let _ = stream.read_to_end(&mut Vec::new()).unwrap();
         }
     });

@@ -31,7 +31,7 @@ pub struct Answer {
 fn scrambled(number: i64) -> f64 {
     let mixed = (number as u64 ^ 0x9e37_79b9).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let mixed = (mixed ^ (mixed >> 29)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    // Every bit of the mantissa, and no NaN.
+    // Random mantissa, never NaN.
     f64::from_bits((mixed >> 12) | 0x3ff0_0000_0000_0000)
 }
 

@@ -103,7 +103,7 @@ fn an_acknowledgement_waits_for_a_sync_that_is_held() {
     });
     let is_begun = || watched.lines_from(bytes).0.iter().any(|l| is_of(l, "begin", &folder).0);
     wait_for("sync of the log", is_begun);
-    // Meanwhile the server works, without the samples that are not synced.
+    // Queries work, and do not return samples that are not synced.
     for _ in 0..10 {
         let (status, text) = get(&watched.server.address, "/api/v1/labels");
         assert!(status == 200 && text.contains(r#""data":[]"#), "{status} {text}");

@@ -33,7 +33,7 @@ fn sealed_days_are_read_from_disk_or_ahead_of_queries() {
     wait_for("seal", || metric(&server.address, "tessella_storage_seals_total") >= 1);
     stop(server);
 
-    // The first query fills the disk, which the next process reads, as memory is kept out of it.
+    // The first query fills the disk cache; without a memory cache, the next process reads from it.
     let server = place.start(&[&folder]);
     assert_eq!(read(&server.address), all);
     assert!(metric(&server.address, "tessella_storage_disk_cache_misses_total") > 0);
@@ -44,7 +44,7 @@ fn sealed_days_are_read_from_disk_or_ahead_of_queries() {
     assert!(metric(&server.address, "tessella_storage_disk_cache_hits_total") > 0);
     stop(server);
 
-    // Read ahead into memory: a first query needs no object store.
+    // With reading ahead into memory, the first query needs no object store.
     let server = place.start(&["--storage.warm-up-span=2d", "--storage.read-timeout=1s"]);
     wait_for("warm cache", || metric(&server.address, "tessella_storage_warmed_bytes_total") > 0);
     wait_for("index", || metric(&server.address, "tessella_storage_index_cache_bytes") > 0);
@@ -54,7 +54,7 @@ fn sealed_days_are_read_from_disk_or_ahead_of_queries() {
     proxy.drop_all(false);
     stop(server);
 
-    // A cold one cannot.
+    // A process with cold caches cannot answer.
     let server = place.start(&["--storage.read-timeout=1s"]);
     proxy.drop_all(true);
     let (status, text) = crate::nodes::query(&server.address);

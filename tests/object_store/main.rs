@@ -71,7 +71,7 @@ fn recovers(place: &dyn Place, now: i64, old: &Contents) -> Contents {
     assert_eq!(node.read(), merged(&[old, &recent]));
     node.kill();
 
-    // The same from sealed blocks, which a small log makes of it.
+    // The same samples are sealed, as the log is small.
     let mut node = place.open(&Settings { log_bytes_max: 1, ..keeping });
     assert_eq!(node.read(), merged(&[old, &recent]), "after a kill");
     let more = samples(now - 50_000);
@@ -97,7 +97,7 @@ fn fences(place: &dyn Place, now: i64, old: &Contents, recent: &Contents) -> Con
     for _ in 0..2 {
         let error = first.write(&refused).unwrap_err();
         let parts = ["another process has taken over this store", "it has been taken over by"];
-        // It stops once it has noticed; until then it responds to all requests with that error.
+        // It responds with that error until it stops.
         let is_over = error.starts_with(nodes::NO_ANSWER) || error == "Service Unavailable";
         assert!(is_over || parts.iter().any(|part| error.contains(part)), "{error}");
     }
@@ -115,14 +115,14 @@ fn deletes(place: &dyn Place, now: i64, old: &Contents, recent: &Contents) -> (C
     let keeping = Settings::default();
     let (mut old, mut recent) = (old.clone(), recent.clone());
     let mut node = place.open(&keeping);
-    // One whole series, and a part of another.
+    // One series, and a part of another.
     node.delete(1, now - 10 * DAY_MS, now);
     old.remove(&1);
     recent.remove(&1);
     node.delete(2, now - 5 * DAY_MS, now - 2 * DAY_MS);
     old.remove(&2);
     assert_eq!(node.read(), merged(&[&old, &recent]));
-    // The very samples that have been deleted, once more.
+    // The deleted samples are written again.
     let again: Contents =
         samples(now - 60_000).into_iter().filter(|(series, _)| *series == 1).collect();
     node.write(&again).unwrap();
@@ -186,39 +186,39 @@ fn retains(place: &dyn Place, now: i64, recent: &Contents) {
 }
 
 #[test]
-fn a_store_in_memory_keeps_its_promises() {
+fn a_store_in_memory_passes_the_suite() {
     suite(&nodes::InMemory::default());
 }
 
 #[test]
-fn a_store_on_disk_keeps_its_promises() {
+fn a_store_on_disk_passes_the_suite() {
     let folder = temporary_directory("place");
     suite(&nodes::Processes::on_disk(folder.path()));
 }
 
 #[test]
-fn a_store_on_versitygw_keeps_its_promises() {
+fn a_store_on_versitygw_passes_the_suite() {
     if let Some(server) = S3Server::versitygw("place") {
         suite(&nodes::Processes::on_s3(&server));
     }
 }
 
 #[test]
-fn a_store_on_moto_keeps_its_promises() {
+fn a_store_on_moto_passes_the_suite() {
     if let Some(server) = S3Server::moto("place") {
         suite(&nodes::Processes::on_s3(&server));
     }
 }
 
 #[test]
-fn a_store_on_azurite_keeps_its_promises() {
+fn a_store_on_azurite_passes_the_suite() {
     if let Some(emulator) = Emulator::azurite("place") {
         suite(&nodes::Processes::on_emulator(&emulator));
     }
 }
 
 #[test]
-fn a_store_on_fake_gcs_server_keeps_its_promises() {
+fn a_store_on_fake_gcs_server_passes_the_suite() {
     if let Some(emulator) = Emulator::fake_gcs("place") {
         suite(&nodes::Processes::on_emulator(&emulator));
     }

@@ -374,7 +374,7 @@ impl Node for Process {
     }
 
     fn maintain(&mut self) {
-        // The process has its own background.
+        // The process maintains its store in the background.
     }
 
     fn partitions(&self) -> u64 {

@@ -52,7 +52,7 @@ fn pass(mut from: TcpStream, mut to: TcpStream, dropping: &AtomicBool) {
             break;
         }
     }
-    // Either may have ended.
+    // Either connection may be closed already.
     let _ = (from.shutdown(Shutdown::Both), to.shutdown(Shutdown::Both));
 }
 
@@ -78,7 +78,7 @@ fn a_server_outlasts_an_object_store_that_fails_for_a_while() {
         assert!(text.contains("the object store has not taken a write within"), "{text}");
         assert!(sender.answer_head().contains("retry-after:"), "{}", sender.answer_head());
         assert!(started.elapsed() < Duration::from_secs(30), "round {round}");
-        // Nothing that was not acknowledged is shown before it is durable.
+        // Samples are not visible before they are durable.
         assert_eq!(read(&server.address), before);
     }
     assert!(metric(&server.address, "tessella_storage_writes_stalled_total") >= 3);

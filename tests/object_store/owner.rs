@@ -27,7 +27,7 @@ fn a_second_server_waits_until_the_first_has_ended() {
     let mut sender = Connection::open(&first.address).unwrap();
     assert_eq!(sender.write(&encoded(&samples(now_ms() - 60_000))).unwrap().0, 204);
     assert_eq!(get(&first.address, "/-/ready").0, 200);
-    // A process of this machine that has been killed is not waited for.
+    // A server does not wait for a killed process of its machine.
     first.child.0.kill().unwrap();
     first.child.0.wait().unwrap();
     second.wait_until_ready();

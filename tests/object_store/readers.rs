@@ -53,7 +53,7 @@ fn suite(place: &Processes) {
     let mut all = merged(&[&first, &second]);
     wait_for_readers(&readers, "new samples", &all);
 
-    // Whatever would write is refused, and remote write in a way that senders try again.
+    // A reader refuses all writes; senders of remote write retry.
     let mut sender = Connection::open(&readers[0].address).unwrap();
     let (status, text) = sender.write(&encoded(&second)).unwrap();
     assert_eq!(status, 503, "{text}");
@@ -65,7 +65,7 @@ fn suite(place: &Processes) {
         assert!(text.contains("this process only reads the store"), "{text}");
     }
 
-    // A writer that crashes, and one that seals whatever it has.
+    // A writer crashes, and the next one seals all samples.
     kill(writer);
     let writer = place.start(&["--storage.log-size=1", "--web.enable-admin-api"]);
     let third = samples(now - 40_000);
@@ -96,7 +96,7 @@ fn suite(place: &Processes) {
     assert!(metrics.contains("tessella_reader_lag_seconds "), "{metrics}");
     assert!(!get(&writer.address, "/metrics").1.contains("tessella_reader_"));
 
-    // Without a writer, readers go on.
+    // Readers work without a writer.
     kill(writer);
     let reader = place.start(&READER);
     assert_eq!(read(&reader.address), all);

@@ -182,7 +182,7 @@ fn the_server_starts_with_them_on_an_object_store() {
     let cache = format!("--storage.disk-cache.folder={}", folder.path().display());
     let endpoint = format!("--storage.s3.endpoint={}", store.endpoint());
     let arguments = strings(&service["command"]);
-    // The test's own take the place of what only a container has.
+    // Paths of the test replace those of a container.
     let own = ["--web.listen-address", "--storage.url", "--storage.s3.endpoint"];
     let is_own = |argument: &&str| {
         own.iter().any(|name| argument.starts_with(name))
@@ -199,7 +199,7 @@ fn the_server_starts_with_them_on_an_object_store() {
 }
 
 #[test]
-fn grafana_finds_what_it_is_provisioned_with() {
+fn grafana_finds_its_provisioning() {
     let compose = yaml("docker-compose.yml");
     let service = &services(&compose)["grafana"];
     assert_eq!(service["environment"]["TESSELLA_URL"], "http://tessella:9090");
@@ -251,17 +251,20 @@ fn prometheus_scrapes_and_sends_to_services_that_are_there() {
 const SECURE: &str = "compose/secure.yml";
 
 /// Returns the parts of a value that another value does not have.
-fn beside(value: &Value, other: &Value) -> Value {
+fn difference(value: &Value, other: &Value) -> Value {
     match (value, other) {
         (Value::Object(value), Value::Object(other)) => {
             let rest = value.iter().map(|(key, value)| {
-                (key.clone(), other.get(key).map_or(value.clone(), |other| beside(value, other)))
+                (
+                    key.clone(),
+                    other.get(key).map_or(value.clone(), |other| difference(value, other)),
+                )
             });
             let rest: Map<_, _> = rest.filter(|(_, value)| !value.is_null()).collect();
             if rest.is_empty() { Value::Null } else { Value::Object(rest) }
         }
         (Value::Array(value), Value::Array(other)) if value.len() == other.len() => {
-            let rest: Vec<_> = value.iter().zip(other).map(|(v, o)| beside(v, o)).collect();
+            let rest: Vec<_> = value.iter().zip(other).map(|(v, o)| difference(v, o)).collect();
             if rest.iter().all(Value::is_null) { Value::Null } else { Value::Array(rest) }
         }
         (value, other) if value == other => Value::Null,
@@ -270,7 +273,7 @@ fn beside(value: &Value, other: &Value) -> Value {
 }
 
 #[test]
-fn the_secure_set_up_is_the_other_one_with_what_makes_it_secure() {
+fn the_secure_setup_adds_only_security() {
     let (plain, secure) = (yaml("docker-compose.yml"), yaml(SECURE));
     let (plain, secure) = (services(&plain), services(&secure));
     for (name, service) in secure {
@@ -305,7 +308,7 @@ fn the_secure_set_up_is_the_other_one_with_what_makes_it_secure() {
             "basic_auth": user("agent")
         }]
     });
-    assert_eq!(beside(&beside(&secure, &plain), &expected), Value::Null);
+    assert_eq!(difference(&difference(&secure, &plain), &expected), Value::Null);
 
     let plain = yaml("grafana/provisioning/datasources/tessella.yaml");
     let secure = yaml("compose/grafana-secure.yaml");
@@ -317,8 +320,8 @@ fn the_secure_set_up_is_the_other_one_with_what_makes_it_secure() {
             "basicAuthPassword": "$GRAFANA_PASSWORD", "tlsCACert": "$__file{/etc/tessella/ca.crt}"
         }
     }]});
-    assert_eq!(beside(&secure, &plain), expected);
-    assert_eq!(beside(&plain, &secure), Value::Null);
+    assert_eq!(difference(&secure, &plain), expected);
+    assert_eq!(difference(&plain, &secure), Value::Null);
 }
 
 /// A password and its hash, as `htpasswd` makes it.
@@ -333,7 +336,7 @@ fn secrets_are_made_and_the_server_is_well_with_them() {
     let folder = temporary_directory("compose-secrets");
     let tools = folder.path().join("tools");
     std::fs::create_dir(&tools).unwrap();
-    // In place of htpasswd, which few machines have: it hashes the one password.
+    // A script replaces htpasswd, which few machines have; it hashes the only password.
     let hash = bcrypt::hash(PASSWORD, 4).unwrap();
     let stand_in = format!("#!/bin/sh\ncat >/dev/null\necho \"$3\":'{hash}'\necho\n");
     let htpasswd = tools.join("htpasswd");
@@ -343,10 +346,10 @@ fn secrets_are_made_and_the_server_is_well_with_them() {
     let script = folder.path().join("make-secrets");
     std::fs::copy(path("compose/make-secrets"), &script).unwrap();
     let search = format!("{}:{}", tools.display(), std::env::var("PATH").unwrap());
-    for told in ["is ready", "already exists"] {
+    for message in ["is ready", "already exists"] {
         let output = Command::new(&script).env("PATH", &search).output().unwrap();
         assert!(output.status.success(), "{output:?}");
-        assert!(String::from_utf8_lossy(&output.stdout).contains(told), "{output:?}");
+        assert!(String::from_utf8_lossy(&output.stdout).contains(message), "{output:?}");
     }
     let secrets = folder.path().join("secrets");
     std::fs::write(secrets.join("monitor.password"), PASSWORD).unwrap();
@@ -399,7 +402,7 @@ fn promtool_finds_no_fault_with_prometheus_configuration() {
 }
 
 #[test]
-fn the_image_is_made_of_what_is_there() {
+fn the_image_copies_existing_files() {
     let file = text("Dockerfile");
     let line = |start: &str| -> &str {
         file.lines().rev().find_map(|line| line.strip_prefix(start)).unwrap()

@@ -1,5 +1,5 @@
 //! Truth of the documents, as far as a program can check it: links, flags, endpoints, metrics, messages
-//! and paths that they name, and the size of the two that everybody reads first.
+//! and paths that they name, and the size of README.md and ARCHITECTURE.md.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};

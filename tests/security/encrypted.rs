@@ -9,15 +9,15 @@ use rustls::{ClientConnection, StreamOwned};
 
 use crate::certificates::Authority;
 use crate::client::{Client, tls};
-use crate::{Ground, Server, TLS, command, wait_for};
+use crate::{Fixture, Server, TLS, command, wait_for};
 
 const READY: &str = "/-/ready";
 
 #[test]
 fn versions_suites_and_curves_are_those_of_the_file() {
-    let ground = Ground::new("versions");
+    let fixture = Fixture::new("versions");
     let of =
-        |versions| Client { tls: Some(tls(&ground.authority, None, versions)), ..Client::plain() };
+        |versions| Client { tls: Some(tls(&fixture.authority, None, versions)), ..Client::plain() };
     let (old, new) = (of(&[&rustls::version::TLS12]), of(&[&rustls::version::TLS13]));
     let suite = "TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256";
     let cases = [
@@ -32,7 +32,7 @@ fn versions_suites_and_curves_are_those_of_the_file() {
         ("  curve_preferences: [CurveP384]\n", Some("secp384r1"), Some("secp384r1")),
     ];
     for (lines, with_old, with_new) in cases {
-        let server = ground.start(&format!("{TLS}{lines}"), &[]);
+        let server = fixture.start(&format!("{TLS}{lines}"), &[]);
         for (client, expected) in [(&old, with_old), (&new, with_new)] {
             match (client.ask(&server.address, "GET", READY, ""), expected) {
                 (Ok(answer), Some(expected)) => {
@@ -48,25 +48,28 @@ fn versions_suites_and_curves_are_those_of_the_file() {
 
 #[test]
 fn http_to_a_tls_port_is_an_error_in_words() {
-    let ground = Ground::new("plain");
-    let server = ground.start(TLS, &[]);
+    let fixture = Fixture::new("plain");
+    let server = fixture.start(TLS, &[]);
     assert!(server.log().contains("tls=true"), "{}", server.log());
     let answer = Client::plain().get(&server.address, READY);
-    let told = (answer.status, answer.body.as_str());
-    assert_eq!(told, (400, "Client sent an HTTP request to an HTTPS server.\n"));
+    let found = (answer.status, answer.body.as_str());
+    assert_eq!(found, (400, "Client sent an HTTP request to an HTTPS server.\n"));
     // The client does not trust another authority.
     let other = Client::trusting(&Authority::new("others"));
     assert!(other.ask(&server.address, "GET", READY, "").is_err());
-    assert_eq!(ground.client().get(&server.address, READY).status, 200);
+    assert_eq!(fixture.client().get(&server.address, READY).status, 200);
 }
 
 #[test]
 fn certificates_of_clients_are_asked_for_as_the_file_says() {
-    let ground = Ground::new("clients");
+    let fixture = Fixture::new("clients");
     let others = Authority::new("others");
-    // None, one of the authority, one of another, and one of the authority with other names.
-    let (good, foreign, unnamed) =
-        (ground.authority.client("agent"), others.client("agent"), ground.authority.client("bob"));
+    // No certificate, a valid one, one of another authority, and one with other names.
+    let (good, foreign, unnamed) = (
+        fixture.authority.client("agent"),
+        others.client("agent"),
+        fixture.authority.client("bob"),
+    );
     let shown = [None, Some(&good), Some(&foreign), Some(&unnamed)];
     let ca = "  client_ca_file: ca.crt\n";
     let san = |name: &str| format!("{ca}  client_allowed_sans: [other.example, '{name}']\n");
@@ -88,10 +91,10 @@ fn certificates_of_clients_are_asked_for_as_the_file_says() {
     ];
     for (kind, lines, expected) in cases {
         let config = format!("{TLS}  client_auth_type: {kind}\n{lines}");
-        let server = ground.start(&config, &[]);
+        let server = fixture.start(&config, &[]);
         for version in rustls::ALL_VERSIONS {
             let let_in = shown.map(|identity| {
-                let tls = tls(&ground.authority, identity, &[version]);
+                let tls = tls(&fixture.authority, identity, &[version]);
                 let client = Client { tls: Some(tls), ..Client::plain() };
                 client.ask(&server.address, "GET", READY, "").is_ok_and(|a| a.status == 200)
             });
@@ -102,74 +105,74 @@ fn certificates_of_clients_are_asked_for_as_the_file_says() {
 
 #[test]
 fn a_new_certificate_counts_from_the_next_connection_on() {
-    let ground = Ground::new("renewed");
-    let server = ground.start(TLS, &["--web.enable-lifecycle"]);
-    let client = ground.client();
+    let fixture = Fixture::new("renewed");
+    let server = fixture.start(TLS, &["--web.enable-lifecycle"]);
+    let client = fixture.client();
     let shown = || client.get(&server.address, READY).certificate.unwrap();
-    assert_eq!(shown(), ground.server.der().0);
+    assert_eq!(shown(), fixture.server.der().0);
 
-    let renewed = ground.authority.server();
-    renewed.write(ground.path(), "server");
+    let renewed = fixture.authority.server();
+    renewed.write(fixture.path(), "server");
     assert_eq!(shown(), renewed.der().0);
 
     // A key of another certificate: the last pair stays, and the reload is an error.
-    let (third, fourth) = (ground.authority.server(), ground.authority.server());
-    third.write(ground.path(), "server");
-    std::fs::write(ground.path().join("server.key"), &fourth.key).unwrap();
+    let (third, fourth) = (fixture.authority.server(), fixture.authority.server());
+    third.write(fixture.path(), "server");
+    std::fs::write(fixture.path().join("server.key"), &fourth.key).unwrap();
     assert_eq!(shown(), renewed.der().0);
     let message = "tls_server_config.key_file: the key is not that of the certificate";
     server.wait_for_log(message);
     let reload = || client.ask(&server.address, "POST", "/-/reload", "").unwrap();
     let answer = reload();
     assert!(answer.status == 500 && answer.body.contains(message), "{answer:?}");
-    let told = || server.log().matches(message).count();
-    wait_for("the second message", || told() >= 2);
-    assert_eq!(told(), 2, "{}", server.log());
-    fourth.write(ground.path(), "server");
+    let count = || server.log().matches(message).count();
+    wait_for("the second message", || count() >= 2);
+    assert_eq!(count(), 2, "{}", server.log());
+    fourth.write(fixture.path(), "server");
     assert_eq!(shown(), fourth.der().0);
     assert_eq!(reload().status, 200);
 
-    // A fault of the file itself, and TLS, which is not turned off on the way.
+    // An invalid file, and a file without TLS, which a reload does not turn off.
     for (text, message) in [("tls_server_config: {cert_file: 1", "web.yml:"), ("", "by a restart")]
     {
-        ground.write_config(text);
+        fixture.write_config(text);
         let answer = reload();
         assert!(answer.status == 500 && answer.body.contains(message), "{answer:?}");
         assert_eq!(shown(), fourth.der().0);
     }
-    ground.write_config(&format!("{TLS}  max_version: TLS12\n"));
+    fixture.write_config(&format!("{TLS}  max_version: TLS12\n"));
     server.signal("-HUP");
     wait_for("the older version", || client.get(&server.address, READY).agreed.contains("TLSv1_2"));
 }
 
 #[test]
 fn a_start_ends_with_status_2_where_the_file_has_a_fault() {
-    let ground = Ground::new("faults");
+    let fixture = Fixture::new("faults");
     for (config, message) in [
         ("tls_server_config:\n  cert_file: server.crt\n", "web.yml:2:3: tls_server_config: key or"),
         ("basic_auth_users: {a: b}\n", "web.yml:1:23: basic_auth_users.a: not a bcrypt hash"),
     ] {
-        let path = ground.write_config(config);
-        let mut command = command(&ground.path().join("data"), &path);
+        let path = fixture.write_config(config);
+        let mut command = command(&fixture.path().join("data"), &path);
         let output = command.stdout(Stdio::null()).output().unwrap();
         let log = String::from_utf8(output.stderr).unwrap();
         assert_eq!(output.status.code(), Some(2), "{log}");
         assert!(log.contains(message), "{log}");
     }
-    let nowhere = ground.path().join("nowhere.yml");
-    let output = command(&ground.path().join("data"), &nowhere).output().unwrap();
+    let nowhere = fixture.path().join("nowhere.yml");
+    let output = command(&fixture.path().join("data"), &nowhere).output().unwrap();
     assert_eq!(output.status.code(), Some(2));
 }
 
 #[test]
 fn connections_that_do_nothing_do_not_hold_up_the_end() {
-    let ground = Ground::new("stops");
-    let mut server: Server = ground.start(TLS, &["--web.shutdown-timeout=1h"]);
-    assert_eq!(ground.client().get(&server.address, READY).status, 200);
+    let fixture = Fixture::new("stops");
+    let mut server: Server = fixture.start(TLS, &["--web.shutdown-timeout=1h"]);
+    assert_eq!(fixture.client().get(&server.address, READY).status, 200);
     let mut half = TcpStream::connect(&server.address).unwrap();
     half.write_all(&[0x16, 3, 1]).unwrap();
     let name = ServerName::try_from("localhost").unwrap();
-    let connection = ClientConnection::new(ground.client().tls.unwrap(), name).unwrap();
+    let connection = ClientConnection::new(fixture.client().tls.unwrap(), name).unwrap();
     let stream = TcpStream::connect(&server.address).unwrap();
     let mut idle = StreamOwned::new(connection, stream);
     idle.write_all(b"GET /-/ready HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();

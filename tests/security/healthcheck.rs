@@ -2,14 +2,14 @@
 
 use std::process::Command;
 
-use crate::{Ground, TLS, hash};
+use crate::{Fixture, TLS, hash};
 
 #[test]
 fn a_server_is_asked_by_tls_with_a_certificate_and_a_password() {
-    let ground = Ground::new("healthcheck");
-    let path = |name: &str| ground.path().join(name).display().to_string();
+    let fixture = Fixture::new("healthcheck");
+    let path = |name: &str| fixture.path().join(name).display().to_string();
     let write = |name: &str, text: &str| std::fs::write(path(name), text).unwrap();
-    ground.authority.client("probe").write(ground.path(), "probe");
+    fixture.authority.client("probe").write(fixture.path(), "probe");
     for (name, text) in
         [("password", "secret\n"), ("wrong", "wronk"), ("token", "t0ken-t0ken-t0ken\n")]
     {
@@ -20,7 +20,7 @@ fn a_server_is_asked_by_tls_with_a_certificate_and_a_password() {
          basic_auth_users: {{probe: \"{}\"}}\ntessella: {{bearer_tokens: {{t: {{file: token}}}}}}\n",
         hash("secret")
     );
-    let server = ground.start(&config, &[]);
+    let server = fixture.start(&config, &[]);
     let ca = format!("--tls.ca-file={}", path("ca.crt"));
     let certificate = [
         format!("--tls.cert-file={}", path("probe.crt")),
@@ -50,13 +50,13 @@ fn a_server_is_asked_by_tls_with_a_certificate_and_a_password() {
         (vec![&ca, &nowhere], 2, "nowhere cannot be used"),
         (vec![&no_ca], 2, "no certificate"),
     ];
-    for (flags, status, told) in cases {
+    for (flags, status, message) in cases {
         let mut command = Command::new(env!("CARGO_BIN_EXE_tessella"));
         command.args(["healthcheck", "--web.listen-address", &server.address]);
         let output = command.args(flags.iter().copied().flatten()).output().unwrap();
         let log = String::from_utf8(output.stderr).unwrap();
         assert_eq!(output.status.code(), Some(status), "{flags:?}: {log}");
-        assert!(log.contains(told) && log.is_empty() == told.is_empty(), "{flags:?}: {log}");
+        assert!(log.contains(message) && log.is_empty() == message.is_empty(), "{flags:?}: {log}");
         assert!(!log.contains("secret") && !log.contains("wronk"), "{log}");
     }
 }

@@ -12,14 +12,14 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
-use crate::{Ground, PATIENCE, Server, TLS, hash};
+use crate::{Fixture, PATIENCE, Server, TLS, hash};
 
 /// Flags of a server without a timeout for clients that do not read.
 const PATIENT: [&str; 2] = ["--web.write-stall-timeout=1h", "--web.write-timeout=1h"];
 
 /// An encrypted connection that offers HTTP/2 before HTTP/1.1.
-async fn connect(ground: &Ground, server: &Server) -> TlsStream<TcpStream> {
-    let mut config = Arc::unwrap_or_clone(ground.client().tls.unwrap());
+async fn connect(fixture: &Fixture, server: &Server) -> TlsStream<TcpStream> {
+    let mut config = Arc::unwrap_or_clone(fixture.client().tls.unwrap());
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     let stream = TcpStream::connect(&server.address).await.unwrap();
     let name = ServerName::try_from("localhost").unwrap();
@@ -28,15 +28,15 @@ async fn connect(ground: &Ground, server: &Server) -> TlsStream<TcpStream> {
 
 #[tokio::test]
 async fn many_requests_share_a_connection() {
-    let ground = Ground::new("http2");
+    let fixture = Fixture::new("http2");
     let config = format!(
         "{TLS}basic_auth_users: {{alice: \"{}\"}}\nhttp_server_config: {{headers: \
          {{X-Frame-Options: deny}}}}\n",
         hash("x")
     );
-    // Fewer places than requests at once: these wait for each other.
-    let server = ground.start(&config, &["--web.max-connections=3"]);
-    let stream = connect(&ground, &server).await;
+    // Fewer permits than concurrent requests, so requests wait.
+    let server = fixture.start(&config, &["--web.max-connections=3"]);
+    let stream = connect(&fixture, &server).await;
     assert_eq!(stream.get_ref().1.alpn_protocol(), Some(&b"h2"[..]));
     let (sender, connection) =
         http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await.unwrap();
@@ -66,12 +66,12 @@ async fn many_requests_share_a_connection() {
 
 #[tokio::test]
 async fn rejected_clients_take_no_slot_even_if_they_do_not_read() {
-    let ground = Ground::new("http2-places");
+    let fixture = Fixture::new("http2-places");
     let config = format!("{TLS}basic_auth_users: {{alice: \"{}\"}}\n", hash("x"));
     let args = [&PATIENT[..], &["--web.max-connections=3"]].concat();
-    let server = ground.start(&config, &args);
-    let stream = connect(&ground, &server).await;
-    // A client that has room for no byte of an answer.
+    let server = fixture.start(&config, &args);
+    let stream = connect(&fixture, &server).await;
+    // A client with a flow-control window of zero.
     let (sender, connection) = http2::Builder::new(TokioExecutor::new())
         .initial_stream_window_size(0)
         .handshake(TokioIo::new(stream))
@@ -93,11 +93,11 @@ async fn rejected_clients_take_no_slot_even_if_they_do_not_read() {
 }
 
 #[tokio::test]
-async fn streams_that_are_not_read_keep_nobody_from_asking() {
-    let ground = Ground::new("http2-readers");
+async fn unread_streams_block_no_queries() {
+    let fixture = Fixture::new("http2-readers");
     let args = ["--query.max-concurrency=2", "--web.max-connections=40"];
-    let server = ground.start(TLS, &[&PATIENT[..], &args].concat());
-    let stream = connect(&ground, &server).await;
+    let server = fixture.start(TLS, &[&PATIENT[..], &args].concat());
+    let stream = connect(&fixture, &server).await;
     let (sender, connection) = http2::Builder::new(TokioExecutor::new())
         .initial_stream_window_size(0)
         .handshake(TokioIo::new(stream))
@@ -113,10 +113,10 @@ async fn streams_that_are_not_read_keep_nobody_from_asking() {
             sender.send_request(request).await.unwrap()
         }
     });
-    // All of them are answered, though there are places for few, and no byte is read.
+    // All get a response, although there are few permits and no byte is read.
     let unread = tokio::time::timeout(PATIENCE, join_all(unread)).await.expect("60 answers");
     assert!(unread.iter().all(|answer| answer.status() == StatusCode::OK));
-    let (client, address) = (ground.client(), server.address.clone());
+    let (client, address) = (fixture.client(), server.address.clone());
     let asking = tokio::task::spawn_blocking(move || {
         let listed = client.get(&address, "/api/v1/status/active_queries").body;
         assert_eq!(listed.matches("\"state\":\"sending\"").count(), 60, "{listed}");
@@ -130,9 +130,9 @@ async fn streams_that_are_not_read_keep_nobody_from_asking() {
 
 #[tokio::test]
 async fn a_head_that_is_too_large_is_refused() {
-    let ground = Ground::new("http2-head");
-    let server = ground.start(TLS, &[]);
-    let stream = connect(&ground, &server).await;
+    let fixture = Fixture::new("http2-head");
+    let server = fixture.start(TLS, &[]);
+    let stream = connect(&fixture, &server).await;
     let (mut sender, connection) =
         http2::Builder::new(TokioExecutor::new()).handshake(TokioIo::new(stream)).await.unwrap();
     let connection = tokio::spawn(connection);
@@ -146,14 +146,14 @@ async fn a_head_that_is_too_large_is_refused() {
     drop(sender);
     // The server continues after any end of the connection.
     let _ = tokio::time::timeout(PATIENCE, connection).await.expect("the connection stays");
-    assert_eq!(ground.client().get(&server.address, "/-/ready").status, 200);
+    assert_eq!(fixture.client().get(&server.address, "/-/ready").status, 200);
 }
 
 #[tokio::test]
 async fn large_heads_that_wait_are_few() {
-    let ground = Ground::new("http2-heads");
-    let server = ground.start(TLS, &PATIENT);
-    let stream = connect(&ground, &server).await;
+    let fixture = Fixture::new("http2-heads");
+    let server = fixture.start(TLS, &PATIENT);
+    let stream = connect(&fixture, &server).await;
     let (sender, connection) = http2::Builder::new(TokioExecutor::new())
         .initial_stream_window_size(0)
         .handshake(TokioIo::new(stream))
@@ -166,7 +166,7 @@ async fn large_heads_that_wait_are_few() {
         let mut sender = sender.clone();
         async move { sender.send_request(request).await.unwrap() }
     };
-    // As many as may be left unread, so that the next ones wait.
+    // As many as may be unread, so that further ones wait.
     let unread = tokio::time::timeout(PATIENCE, join_all((0..32).map(|_| send(1)))).await.unwrap();
     assert!(unread.iter().all(|answer| answer.status() == StatusCode::OK));
     let mut waiting: futures::stream::FuturesUnordered<_> =
@@ -177,15 +177,15 @@ async fn large_heads_that_wait_are_few() {
         let status = answer.expect("there is no room for it").unwrap().status();
         assert_eq!(status, StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE);
     }
-    assert_eq!(ground.client().get(&server.address, "/-/ready").status, 200);
+    assert_eq!(fixture.client().get(&server.address, "/-/ready").status, 200);
     drop((unread, waiting));
     connection.abort();
 }
 
 #[tokio::test]
 async fn it_is_turned_off_by_the_file() {
-    let ground = Ground::new("http1");
-    let server = ground.start(&format!("{TLS}http_server_config: {{http2: false}}\n"), &[]);
-    let stream = connect(&ground, &server).await;
+    let fixture = Fixture::new("http1");
+    let server = fixture.start(&format!("{TLS}http_server_config: {{http2: false}}\n"), &[]);
+    let stream = connect(&fixture, &server).await;
     assert_eq!(stream.get_ref().1.alpn_protocol(), Some(&b"http/1.1"[..]));
 }

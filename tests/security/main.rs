@@ -26,24 +26,24 @@ use testkit::{Child, TemporaryDirectory, temporary_directory};
 /// Timeout for a condition.
 const PATIENCE: Duration = Duration::from_secs(300);
 
-/// The section that names the certificate of [`Ground`].
+/// The section that names the certificate of [`Fixture`].
 const TLS: &str = "tls_server_config:\n  cert_file: server.crt\n  key_file: server.key\n";
 
 /// A folder with the files of a server, and a certificate authority.
-struct Ground {
+struct Fixture {
     folder: TemporaryDirectory,
     authority: Authority,
     server: Identity,
 }
 
-impl Ground {
-    fn new(name: &str) -> Ground {
+impl Fixture {
+    fn new(name: &str) -> Fixture {
         let folder = temporary_directory(&format!("security-{name}"));
         let authority = Authority::new("tests");
         let server = authority.server();
         server.write(folder.path(), "server");
         std::fs::write(folder.path().join("ca.crt"), authority.pem()).unwrap();
-        Ground { folder, authority, server }
+        Fixture { folder, authority, server }
     }
 
     fn path(&self) -> &Path {

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use crate::client::Client;
-use crate::{Ground, PATIENCE, TLS, hash, wait_for};
+use crate::{Fixture, PATIENCE, TLS, hash, wait_for};
 use testkit::{Child, free_port};
 
 fn binary() -> Option<String> {
@@ -42,7 +42,7 @@ fn seen(client: &Client, address: &str, method: &str, path: &str) -> String {
             ];
             let headers = names.map(|name| answer.header(name).join(", "));
             let kind = answer.header("content-type").join(", ");
-            // Each is well in its own name.
+            // Both work with their own name.
             let body = if answer.status == 200 { "" } else { &answer.body };
             format!("{} {headers:?} {kind:?} {body:?}", answer.status)
         }
@@ -52,7 +52,7 @@ fn seen(client: &Client, address: &str, method: &str, path: &str) -> String {
 #[test]
 fn a_prometheus_with_the_same_file_answers_alike() {
     let Some(binary) = binary() else { return };
-    let ground = Ground::new("same-file");
+    let fixture = Fixture::new("same-file");
     let headers = "http_server_config:\n  headers:\n    X-Frame-Options: deny\n    \
                    X-Content-Type-Options: nosniff\n    X-XSS-Protection: '1'\n    \
                    Strict-Transport-Security: max-age=5\n    \
@@ -69,10 +69,10 @@ fn a_prometheus_with_the_same_file_answers_alike() {
         "rate_limit: {interval: 1h, burst: 3}\n".to_owned() + headers,
     ];
     let plain = Client::plain();
-    let tls = ground.client();
-    let agent = ground.authority.client("agent");
-    let known = crate::client::tls(&ground.authority, Some(&agent), rustls::ALL_VERSIONS);
-    let old = crate::client::tls(&ground.authority, None, &[&rustls::version::TLS12]);
+    let tls = fixture.client();
+    let agent = fixture.authority.client("agent");
+    let known = crate::client::tls(&fixture.authority, Some(&agent), rustls::ALL_VERSIONS);
+    let old = crate::client::tls(&fixture.authority, None, &[&rustls::version::TLS12]);
     let with = |tls| Client { tls: Some(tls), ..plain.clone() };
     let clients = [
         plain.clone(),
@@ -87,15 +87,18 @@ fn a_prometheus_with_the_same_file_answers_alike() {
         with(old),
     ];
     for (at, config) in configs.iter().enumerate() {
-        let path = ground.write_config(config);
-        let server = crate::Server::start(&ground.path().join(format!("ours-{at}")), &path, &[]);
+        let path = fixture.write_config(config);
+        let server = crate::Server::start(&fixture.path().join(format!("ours-{at}")), &path, &[]);
         let address = format!("127.0.0.1:{}", free_port());
         let args = [
             format!("--web.config.file={}", path.display()),
-            format!("--storage.tsdb.path={}", ground.path().join(format!("theirs-{at}")).display()),
+            format!(
+                "--storage.tsdb.path={}",
+                fixture.path().join(format!("theirs-{at}")).display()
+            ),
         ];
-        let _peer = spawn(&binary, ground.path(), &address, "", &args);
-        // Connecting costs no request of the rate.
+        let _peer = spawn(&binary, fixture.path(), &address, "", &args);
+        // A connection does not count as a request.
         wait_for("Prometheus", || std::net::TcpStream::connect(&address).is_ok());
         for client in &clients {
             for (method, path) in
@@ -112,9 +115,9 @@ fn a_prometheus_with_the_same_file_answers_alike() {
 #[test]
 fn an_agent_sends_by_tls_with_a_password_and_a_certificate() {
     let Some(binary) = binary() else { return };
-    let ground = Ground::new("agent");
-    ground.authority.client("agent").write(ground.path(), "agent");
-    std::fs::write(ground.path().join("password"), "right").unwrap();
+    let fixture = Fixture::new("agent");
+    fixture.authority.client("agent").write(fixture.path(), "agent");
+    std::fs::write(fixture.path().join("password"), "right").unwrap();
     let config = format!(
         "{TLS}  client_auth_type: RequireAndVerifyClientCert\n  client_ca_file: ca.crt\n  \
          client_allowed_sans: [agent.example]\nbasic_auth_users:\n  agent: {}\n  reader: {}\n\
@@ -122,7 +125,7 @@ fn an_agent_sends_by_tls_with_a_password_and_a_certificate() {
         hash("right"),
         hash("right")
     );
-    let server = ground.start(&config, &[]);
+    let server = fixture.start(&config, &[]);
     let address = format!("127.0.0.1:{}", free_port());
     let config = format!(
         "global: {{scrape_interval: 1s}}\nscrape_configs:\n- job_name: self\n  static_configs: \
@@ -131,11 +134,11 @@ fn an_agent_sends_by_tls_with_a_password_and_a_certificate() {
          ca.crt, cert_file: agent.crt, key_file: agent.key}}\n",
         server.address
     );
-    let folder = ground.path().join("agent-data").display().to_string();
+    let folder = fixture.path().join("agent-data").display().to_string();
     let args = ["--agent".to_owned(), format!("--storage.agent.path={folder}")];
-    let _agent = spawn(&binary, ground.path(), &address, &config, &args);
-    let identity = ground.authority.client("agent");
-    let tls = crate::client::tls(&ground.authority, Some(&identity), rustls::ALL_VERSIONS);
+    let _agent = spawn(&binary, fixture.path(), &address, &config, &args);
+    let identity = fixture.authority.client("agent");
+    let tls = crate::client::tls(&fixture.authority, Some(&identity), rustls::ALL_VERSIONS);
     let reader = Client { tls: Some(tls), ..Client::plain() }.user("reader", "right");
     let started = std::time::Instant::now();
     loop {

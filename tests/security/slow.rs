@@ -6,7 +6,7 @@ use std::net::TcpStream;
 use rustls::pki_types::ServerName;
 use rustls::{ClientConnection, StreamOwned};
 
-use crate::{Ground, PATIENCE, TLS, hash, wait_for};
+use crate::{Fixture, PATIENCE, TLS, hash, wait_for};
 
 // An idle connection has an hour; a handshake and a head do not.
 const ARGS: [&str; 2] = ["--web.read-timeout=1h", "--web.max-connections=4"];
@@ -27,15 +27,15 @@ fn is_closed(stream: &mut impl std::io::Read) -> bool {
 }
 
 #[test]
-fn handshakes_and_idle_connections_come_to_an_end_and_make_room_before() {
-    let ground = Ground::new("slow");
-    let server = ground.start(TLS, &ARGS);
-    // Nothing; half of a hello; a hello and no more; half of a head, encrypted. There is room for
+fn handshakes_and_idle_connections_time_out_and_make_room() {
+    let fixture = Fixture::new("slow");
+    let server = fixture.start(TLS, &ARGS);
+    // No bytes; half of a hello; only a hello; half of a head, encrypted. There is room for
     // no more, so one of them ends for the next one.
     let mut silent = connect(&server.address);
     let mut half = connect(&server.address);
     half.write_all(&[0x16, 3, 1, 2, 0, 1, 0]).unwrap();
-    let tls = ground.client().tls.unwrap();
+    let tls = fixture.client().tls.unwrap();
     let name = ServerName::try_from("localhost").unwrap();
     let mut connection = ClientConnection::new(tls, name).unwrap();
     let mut greeted = connect(&server.address);
@@ -43,37 +43,37 @@ fn handshakes_and_idle_connections_come_to_an_end_and_make_room_before() {
     connection.write_tls(&mut hello).unwrap();
     greeted.write_all(&hello).unwrap();
     let name = ServerName::try_from("localhost").unwrap();
-    let connection = ClientConnection::new(ground.client().tls.unwrap(), name).unwrap();
+    let connection = ClientConnection::new(fixture.client().tls.unwrap(), name).unwrap();
     let mut encrypted = StreamOwned::new(connection, connect(&server.address));
     encrypted.write_all(b"GET /-/ready HTTP/1.1\r\nHost: x\r\nX-Never-").unwrap();
 
-    assert_eq!(ground.client().get(&server.address, "/-/ready").status, 200);
+    assert_eq!(fixture.client().get(&server.address, "/-/ready").status, 200);
     assert!(is_closed(&mut silent) && is_closed(&mut half) && is_closed(&mut greeted));
     assert!(is_closed(&mut encrypted));
 }
 
 #[test]
-fn half_open_handshakes_keep_no_new_client_out() {
-    let ground = Ground::new("half-open");
-    let server = ground.start(TLS, &["--web.max-connections=4"]);
+fn half_open_handshakes_block_no_new_clients() {
+    let fixture = Fixture::new("half-open");
+    let server = fixture.start(TLS, &["--web.max-connections=4"]);
     let _half_open: Vec<TcpStream> = (0..40)
         .map(|_| {
             let mut stream = connect(&server.address);
-            // It may have been closed for later connections.
+            // The server may have closed it to make room.
             let _ = stream.write_all(&[0x16, 3, 1, 2, 0, 1, 0]);
             stream
         })
         .collect();
-    assert_eq!(ground.client().get(&server.address, "/-/ready").status, 200);
+    assert_eq!(fixture.client().get(&server.address, "/-/ready").status, 200);
 }
 
 #[test]
 fn heads_are_bounded_by_tls_as_without() {
-    let ground = Ground::new("heads");
+    let fixture = Fixture::new("heads");
     let long = format!("X: {}", "a".repeat(1 << 20));
     for config in [TLS, "http_server_config: {http2: false}\n"] {
-        let server = ground.start(config, &[]);
-        let mut client = ground.client();
+        let server = fixture.start(config, &[]);
+        let mut client = fixture.client();
         if config != TLS {
             client.tls = None;
         }
@@ -85,14 +85,14 @@ fn heads_are_bounded_by_tls_as_without() {
 
 #[test]
 fn password_attempts_do_not_delay_known_users() {
-    let ground = Ground::new("flood");
+    let fixture = Fixture::new("flood");
     // A hash that is slow in this build, and one that was checked before.
     let config = format!(
         "basic_auth_users:\n  slow: {}\n  alice: {}\n",
         hash("x").replacen("$04$", "$14$", 1),
         hash("right")
     );
-    let server = ground.start(&config, &["--web.max-connections=400"]);
+    let server = fixture.start(&config, &["--web.max-connections=400"]);
     let client = crate::client::Client::plain();
     let alice = client.user("alice", "right");
     assert_eq!(alice.get(&server.address, "/-/ready").status, 200);
@@ -108,11 +108,11 @@ fn password_attempts_do_not_delay_known_users() {
         })
         .collect();
     // One is checked and a hundred wait; the others are rejected.
-    let mut told = [0; 12];
+    let mut status_line = [0; 12];
     wait_for("those for whom there is no room", || {
-        flood.iter().filter(|stream| stream.peek(&mut told).is_ok()).count() >= 49
+        flood.iter().filter(|stream| stream.peek(&mut status_line).is_ok()).count() >= 49
     });
-    assert_eq!(&told, b"HTTP/1.1 503");
+    assert_eq!(&status_line, b"HTTP/1.1 503");
     for _ in 0..20 {
         assert_eq!(alice.get(&server.address, "/api/v1/query?query=1").status, 200);
     }

@@ -1,7 +1,7 @@
 //! Users and tokens, their rights, and no secrets in responses.
 
 use crate::client::{Answer, Client};
-use crate::{Ground, TLS, hash};
+use crate::{Fixture, TLS, hash};
 
 const TOKEN: &str = "a-token-of-more-than-16";
 const OTHER_TOKEN: &str = "another-token-of-more-than-16";
@@ -14,8 +14,8 @@ fn sha256(token: &str) -> String {
 }
 
 /// Two users and two tokens, one of each for reading alone.
-fn users(ground: &Ground) -> String {
-    std::fs::write(ground.path().join("token"), format!("{TOKEN}\n")).unwrap();
+fn users(fixture: &Fixture) -> String {
+    std::fs::write(fixture.path().join("token"), format!("{TOKEN}\n")).unwrap();
     format!(
         "basic_auth_users:\n  alice: {}\n  grafana: {}\ntessella:\n  bearer_tokens:\n    \
          robot: {{file: token}}\n    board: {{sha256: {}}}\n  read_only: [grafana, board]\n",
@@ -30,9 +30,9 @@ fn status_and_schemes(answer: &Answer) -> (u16, Vec<&str>) {
 }
 
 #[test]
-fn users_and_bearers_are_let_in_and_nobody_else() {
-    let ground = Ground::new("users");
-    let server = ground.start(&users(&ground), &[]);
+fn only_users_and_bearer_tokens_are_admitted() {
+    let fixture = Fixture::new("users");
+    let server = fixture.start(&users(&fixture), &[]);
     let client = Client::plain();
     let long = "x".repeat(100_000);
     let refused = [
@@ -55,7 +55,7 @@ fn users_and_bearers_are_let_in_and_nobody_else() {
     for client in &refused {
         // All requests need a password, including unknown paths and wrong methods.
         for path in ["/-/healthy", "/-/ready", "/metrics", "/", "/nowhere", "/api/v1/write"] {
-            // A second time what is wrong is remembered.
+            // The second request finds the wrong password in the cache.
             for _ in 0..2 {
                 let answer = client.get(&server.address, path);
                 let expected = (401, vec!["Basic", "Bearer"]);
@@ -82,38 +82,38 @@ fn users_and_bearers_are_let_in_and_nobody_else() {
 
 #[test]
 fn changes_of_users_and_tokens_count_at_once() {
-    let ground = Ground::new("changes");
-    let server = ground.start(&users(&ground), &[]);
+    let fixture = Fixture::new("changes");
+    let server = fixture.start(&users(&fixture), &[]);
     let client = Client::plain();
     let status = |client: &Client| client.get(&server.address, "/-/ready").status;
     let (alice, robot) =
         (client.user("alice", PASSWORD), client.with(&format!("Authorization: Bearer {TOKEN}")));
     assert_eq!((status(&alice), status(&robot)), (200, 200));
-    std::fs::write(ground.path().join("token"), OTHER_TOKEN).unwrap();
+    std::fs::write(fixture.path().join("token"), OTHER_TOKEN).unwrap();
     assert_eq!((status(&alice), status(&robot)), (200, 401));
-    ground.write_config(&format!("basic_auth_users:\n  alice: {}\n", hash("another")));
+    fixture.write_config(&format!("basic_auth_users:\n  alice: {}\n", hash("another")));
     assert_eq!((status(&alice), status(&client.user("alice", "another"))), (401, 200));
     let schemes = client.get(&server.address, "/");
     assert_eq!(schemes.header("www-authenticate"), ["Basic"]);
-    // With a fault, what was in force stays.
-    ground.write_config("basic_auth_users: {alice: x}\n");
+    // After an error, the previous file stays in force.
+    fixture.write_config("basic_auth_users: {alice: x}\n");
     assert_eq!((status(&alice), status(&client.user("alice", "another"))), (401, 200));
     server.wait_for_log("not a bcrypt hash");
-    std::fs::remove_file(ground.path().join("web.yml")).unwrap();
+    std::fs::remove_file(fixture.path().join("web.yml")).unwrap();
     assert_eq!(status(&client), 401);
     // A file that is being written may be read while it is empty, which rejects all users.
-    ground.write_config("");
+    fixture.write_config("");
     assert_eq!((status(&client), status(&client.user("alice", "another"))), (401, 200));
     server.wait_for_log("the last user or token can only be removed by a restart");
-    ground.write_config(&users(&ground));
+    fixture.write_config(&users(&fixture));
     assert_eq!((status(&client), status(&alice)), (401, 200));
 }
 
 #[test]
 fn read_only_users_change_nothing() {
-    let ground = Ground::new("read-only");
+    let fixture = Fixture::new("read-only");
     let args = ["--web.enable-admin-api", "--web.enable-lifecycle", "--web.request-log"];
-    let server = ground.start(&users(&ground), &args);
+    let server = fixture.start(&users(&fixture), &args);
     let client = Client::plain();
     let readers = [
         ("grafana", client.user("grafana", READER_PASSWORD)),
@@ -177,7 +177,7 @@ fn read_only_users_change_nothing() {
         assert_eq!(status(reader, ("POST", "/nowhere")), 404);
     }
     server.wait_for_log("user=grafana");
-    // Nothing of it has happened, and all of it does for others; the end comes last.
+    // Rejected requests have no effect, and all work for an administrator; quit comes last.
     let writer = client.user("alice", PASSWORD);
     let end = ("POST", "/-/quit");
     for change in changes.into_iter().filter(|(_, path)| *path != end.1).chain([end]) {
@@ -189,8 +189,8 @@ fn read_only_users_change_nothing() {
 
 #[test]
 fn secrets_are_nowhere() {
-    let ground = Ground::new("secrets");
-    let config = format!("{TLS}{}", users(&ground));
+    let fixture = Fixture::new("secrets");
+    let config = format!("{TLS}{}", users(&fixture));
     let args = [
         "--log.level=debug",
         "--web.request-log",
@@ -198,12 +198,12 @@ fn secrets_are_nowhere() {
         "--web.enable-admin-api",
         "--query.log-slower-than=1ms",
     ];
-    let server = ground.start(&config, &args);
-    let client = ground.client();
+    let server = fixture.start(&config, &args);
+    let client = fixture.client();
     let alice = client.user("alice", PASSWORD);
     let wrong = client.user("alice", "wrong-but-secret");
     let bearer = client.with(&format!("Authorization: Bearer {TOKEN}"));
-    let mut told = String::new();
+    let mut output = String::new();
     let paths = [
         "/api/v1/status/config",
         "/api/v1/status/flags",
@@ -219,12 +219,12 @@ fn secrets_are_nowhere() {
     for path in paths {
         for client in [&alice, &wrong, &bearer] {
             let answer = client.get(&server.address, path);
-            told.push_str(&format!("{:?}{}\n", answer.headers, answer.body));
+            output.push_str(&format!("{:?}{}\n", answer.headers, answer.body));
         }
     }
-    assert!(told.contains("web.yml") && told.contains("web.config.file"), "{told}");
-    // Faults of each kind, with secrets where they do not belong.
-    let key = ground.server.key.lines().nth(1).unwrap();
+    assert!(output.contains("web.yml") && output.contains("web.config.file"), "{output}");
+    // Errors of each kind, with secrets in wrong places.
+    let key = fixture.server.key.lines().nth(1).unwrap();
     let hash_of = hash("another secret");
     for fault in [
         format!("basic_auth_users: \"alice:{hash_of}\"\n"),
@@ -242,17 +242,17 @@ fn secrets_are_nowhere() {
         format!("tls_server_config:\n  cert_file: server.crt\n  key: [\"{key}\"]\n"),
         format!("tls_server_config: \"{key}\"\n"),
     ] {
-        ground.write_config(&fault);
+        fixture.write_config(&fault);
         let answer = alice.ask(&server.address, "POST", "/-/reload", "").unwrap();
         assert_eq!(answer.status, 500, "{fault}");
         assert!(answer.body.contains("web.yml:"), "{fault}: {}", answer.body);
-        told.push_str(&answer.body);
+        output.push_str(&answer.body);
     }
-    ground.write_config(&config);
+    fixture.write_config(&config);
     assert_eq!(alice.ask(&server.address, "POST", "/-/reload", "").unwrap().status, 200);
-    told.push_str(&server.log());
-    assert!(told.contains("user=alice") && told.contains("user=robot"), "{told}");
-    assert!(told.contains("slow query"), "{told}");
+    output.push_str(&server.log());
+    assert!(output.contains("user=alice") && output.contains("user=robot"), "{output}");
+    assert!(output.contains("slow query"), "{output}");
     use base64::Engine as _;
     let pair = |password: &str| {
         let pair = format!("alice:{password}");
@@ -272,7 +272,7 @@ fn secrets_are_nowhere() {
         "$2b$",
     ];
     for secret in secrets {
-        let at = told.find(secret);
-        assert!(at.is_none(), "{secret} is in {:?}", told.get(at.unwrap().saturating_sub(200)..));
+        let at = output.find(secret);
+        assert!(at.is_none(), "{secret} is in {:?}", output.get(at.unwrap().saturating_sub(200)..));
     }
 }

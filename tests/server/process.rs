@@ -357,7 +357,7 @@ fn rules_of_the_retention_are_reloaded() {
     process.signal("-HUP");
     process.get_until(names, r#"[{"metric":{"__name__":"now"},"value":["#);
     assert!(process.get("/api/v1/status/config").1.contains("time: 6h"));
-    // One of the two is refused, and named.
+    // The error names the one that is refused.
     let (status, message) = connection.write(&body).unwrap();
     assert!(status == 400 && message.contains("debug_x"), "{status} {message}");
     let rule = "(rule {__name__=~\"debug_.*\"} with time 6h of storage.retention in";
@@ -390,7 +390,7 @@ fn the_retention_that_applies_is_logged() {
 }
 
 #[test]
-fn slow_queries_are_logged_with_what_they_read() {
+fn slow_queries_are_logged_with_their_reads() {
     let directory = temporary_directory("slow");
     let mut process = Process::start(directory.path(), &["--query.log-slower-than=1ms"]);
     // 300,000 inner steps take longer in any build.
@@ -415,8 +415,8 @@ fn a_reader_waits_for_its_store_and_opens_none_itself() {
     let start_line = line_with(&mut log, "address=");
     let address = start_line.split("address=").nth(1).unwrap();
     let address = address.split_whitespace().next().unwrap().to_owned();
-    let told = line_with(&mut log, "store does not exist yet");
-    assert!(told.contains("folder"), "{told}");
+    let line = line_with(&mut log, "store does not exist yet");
+    assert!(line.contains("folder"), "{line}");
     assert_eq!(get(&address, "/-/ready").0, 503);
     assert!(!store.exists());
     let _writer = Process::start(&store, &[]);
@@ -457,7 +457,7 @@ fn a_second_writer_on_a_disk_is_an_error_and_the_first_continues() {
     reader.get_until("/api/v1/query?query=count(x)", "\"1\"");
     assert_eq!(outcome(&["verify", &url]).0, Some(0));
     drop(reader);
-    // The lock ends with its process, however that ends.
+    // The lock ends with its process, even a killed one.
     drop(first);
     let mut third = Process::start(directory.path(), &["--self-metrics=false"]);
     third.signal("-TERM");
@@ -486,7 +486,7 @@ fn a_server_whose_store_is_gone_acknowledges_nothing_and_ends_with_status_3() {
         let mut connection = Connection::open(&server.address).unwrap();
         assert_eq!(connection.write(&one_sample("x", now_ms())).unwrap().0, 204);
         remove(&directory.path().join("tessella"));
-        // It may have noticed before, and closed the connection.
+        // The server may have noticed already and closed the connection.
         if let Ok((status, text)) = connection.write(&one_sample("x", now_ms() + 1)) {
             assert_eq!(status, 503, "{name}: {text}");
         }
@@ -517,7 +517,7 @@ fn a_store_without_its_manifest_is_not_opened_as_an_empty_one() {
     }
     let (code, damages, _) = outcome(&["verify", &url]);
     assert!(code == Some(1) && damages.contains("damage in manifest/"), "{code:?} {damages}");
-    // Nothing has been lost by that.
+    // No sample is lost.
     std::fs::rename(&aside, &manifest).unwrap();
     let server = Process::start(directory.path(), &["--self-metrics=false"]);
     assert!(server.get("/api/v1/query?query=count(x)").1.contains("\"1\""));

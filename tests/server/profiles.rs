@@ -34,7 +34,7 @@ fn under_load<T>(server: &Server, work: impl FnOnce() -> T) -> T {
                 assert_eq!(status, 200, "{body}");
             }
         });
-        // Also where it panics, or the scope would wait for ever.
+        // Also after a panic; otherwise the scope never ends.
         let _stop = Stop(&is_done);
         work()
     })
@@ -54,7 +54,7 @@ fn profile_with_engine(server: &Server, path: &str) -> Profile {
 }
 
 #[test]
-fn profiles_name_what_the_server_does() {
+fn profiles_name_functions_of_the_server() {
     let folder = temporary_directory("profiles");
     let server = Server::start(&folder.path().join("data"), &["--self-metrics=false"]);
     under_load(&server, || {
@@ -175,7 +175,7 @@ fn go_tool_pprof_shows_functions() {
             .unwrap();
         assert!(output.status.success(), "{output:?}");
         let text = String::from_utf8(output.stdout).unwrap();
-        // Names are shown as they are, types in angle brackets included.
+        // Types in angle brackets stay in the names.
         assert!(!text.contains(" ::"), "{text}");
         text
     };

@@ -194,7 +194,7 @@ async fn floats_and_histograms_of_version_1_come_back() {
     message.timeseries[0].histograms =
         expected.iter().map(|(sent, _)| prompb::Histogram::from(sent.clone())).collect();
     assert_eq!(post(&server, V1, &message.encode_to_vec()), (204, String::new()));
-    // The first protocol has no field for it.
+    // Version 1.0 has no start timestamps.
     expected.iter_mut().for_each(|(sent, _)| sent.start_timestamp = 0);
 
     let held = read(server, directory.path(), "mixed").await;
@@ -218,7 +218,7 @@ async fn floats_histograms_and_starts_of_version_2_come_back() {
     let mut histograms = message.timeseries[0].clone();
     histograms.samples.clear();
     histograms.histograms = expected.iter().map(|(sent, _)| sent.clone()).collect();
-    // One that contradicts itself is named, and the others are kept.
+    // The error names an inconsistent histogram; the others are stored.
     let mut wrong = histograms.clone();
     wrong.histograms.truncate(1);
     wrong.histograms[0].count = Some(Count::Integer(13));

@@ -136,7 +136,7 @@ fn samples_of_an_answer_are_counted_before_all_of_them_are_computed() {
 }
 
 #[test]
-fn what_a_query_held_is_given_back_whether_it_ends_well_or_not() {
+fn memory_of_a_query_is_released_on_success_and_on_error() {
     let (engine, source) = (engine(), source());
     let pool = Arc::new(MemoryPool::new(8 << 20));
     let limits = |memory_bytes_max| BudgetLimits {

@@ -148,7 +148,7 @@ fn inner_steps_are_counted_before_they_are_evaluated() {
 }
 
 #[test]
-fn what_subqueries_hold_is_charged_while_it_comes_in() {
+fn subqueries_are_charged_while_samples_arrive() {
     check_instant(&owned([
         ("max_over_time((m @ 1700000000)[50d:1s])", MEMORY),
         ("max_over_time(vector(1)[57d:1s])", MEMORY),
@@ -291,7 +291,7 @@ fn labels_that_functions_make_are_bounded() {
 }
 
 #[test]
-fn absurd_times_and_parameters_end_well() {
+fn absurd_times_and_parameters_cause_no_panic() {
     check_instant(&owned([
         ("m[300y]", Error(&["out of range"])),
         ("count_over_time(m[290y])", Answer),
@@ -333,7 +333,7 @@ fn absurd_times_and_parameters_end_well() {
 }
 
 #[test]
-fn evaluation_times_at_the_ends_of_time_end_well() {
+fn evaluation_times_at_the_limits_cause_no_panic() {
     let engine = Engine::new(EngineOptions { threads: 1, ..EngineOptions::default() });
     let queries = [
         "m",

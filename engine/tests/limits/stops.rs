@@ -165,7 +165,7 @@ fn check(is_instant: bool, queries: &[&str]) {
 }
 
 #[test]
-fn nothing_is_done_for_an_instant_after_its_client_has_left() {
+fn instant_queries_stop_after_their_client_has_left() {
     check(
         true,
         &[
@@ -191,7 +191,7 @@ fn nothing_is_done_for_an_instant_after_its_client_has_left() {
 }
 
 #[test]
-fn nothing_is_done_for_a_range_after_its_client_has_left() {
+fn range_queries_stop_after_their_client_has_left() {
     check(
         false,
         &[

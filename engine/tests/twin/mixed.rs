@@ -150,7 +150,7 @@ fn between(points: &[Point], after: i64, until: i64) -> Vec<Point> {
 }
 
 /// Source: `isStartTimestampReset` of Prometheus.
-fn starts_anew(before: &Point, after: &Point) -> bool {
+fn is_reset(before: &Point, after: &Point) -> bool {
     if after.start == 0 || after.start >= after.at || after.start < before.at {
         return false;
     }
@@ -171,7 +171,7 @@ fn risen(window: &[Point], is_counter: bool) -> Option<Histogram> {
     let all = histograms(window)?;
     let is_custom = |histogram: &Histogram| histogram.has_custom_buckets();
     let is_reset = |at: usize, before: &Histogram| {
-        starts_anew(&window[at - 1], &window[at]) || all[at].detect_reset(before)
+        is_reset(&window[at - 1], &window[at]) || all[at].detect_reset(before)
     };
     let mut before = (**all[0]).clone();
     if is_counter && is_reset(1, &before) {
@@ -214,7 +214,7 @@ fn rate(name: &str, window: &[Point], start_ms: i64, end_ms: i64) -> Option<Samp
         Some(values) => {
             let mut rise = values[values.len() - 1] - values[0];
             for (pair, points) in values.windows(2).zip(window.windows(2)) {
-                if is_counter && (pair[1] < pair[0] || starts_anew(&points[0], &points[1])) {
+                if is_counter && (pair[1] < pair[0] || is_reset(&points[0], &points[1])) {
                     rise += pair[0];
                 }
             }
@@ -273,15 +273,15 @@ fn last_two(name: &str, window: &[Point]) -> Option<SampleValue> {
     let is_rate = name == "irate";
     let [.., a, b] = window else { return None };
     let seconds = (b.at - a.at) as f64 / 1000.0;
-    let starts_anew = starts_anew(a, b);
+    let is_reset = is_reset(a, b);
     match (&a.value, &b.value) {
         (SampleValue::Float(x), SampleValue::Float(y)) => {
-            let rise = if is_rate && (y < x || starts_anew) { *y } else { y - x };
+            let rise = if is_rate && (y < x || is_reset) { *y } else { y - x };
             Some(if is_rate { rise / seconds } else { rise }.into())
         }
         (SampleValue::Histogram(x), SampleValue::Histogram(y)) => {
             let mut rise = (**y).clone();
-            if !is_rate || !(starts_anew || y.detect_reset(x)) {
+            if !is_rate || !(is_reset || y.detect_reset(x)) {
                 rise.sub(x).ok()?;
             }
             rise.reset_hint = ResetHint::Gauge;
@@ -298,10 +298,10 @@ fn last_two(name: &str, window: &[Point]) -> Option<SampleValue> {
 fn neighbours(name: &str, window: &[Point]) -> f64 {
     let differ = |pair: &&[Point]| match (&pair[0].value, &pair[1].value) {
         (SampleValue::Float(a), SampleValue::Float(b)) if name == "changes" => a != b,
-        (SampleValue::Float(a), SampleValue::Float(b)) => b < a || starts_anew(&pair[0], &pair[1]),
+        (SampleValue::Float(a), SampleValue::Float(b)) => b < a || is_reset(&pair[0], &pair[1]),
         (SampleValue::Histogram(a), SampleValue::Histogram(b)) if name == "changes" => !b.equals(a),
         (SampleValue::Histogram(a), SampleValue::Histogram(b)) => {
-            starts_anew(&pair[0], &pair[1]) || b.detect_reset(a)
+            is_reset(&pair[0], &pair[1]) || b.detect_reset(a)
         }
         _ => true,
     };

@@ -211,7 +211,7 @@ fn check_extended(bench: &Bench, form: usize) {
 
 /// Of a reset across the boundary of two halves of a range, the later sample enters later.
 #[test]
-fn resets_across_a_border_are_added_once() {
+fn resets_across_a_boundary_are_added_once() {
     let value = |at: i64| if at % 2 == 0 { 10.0 } else { 3.0 };
     let mut samples: Samples = (0..200).map(|at| (at * 500, value(at))).collect();
     samples.extend((0..200).map(|at| (160_000 + at * 500, value(at + 1) / 2.0)));

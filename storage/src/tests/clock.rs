@@ -245,7 +245,7 @@ fn a_sample_far_in_the_future_deletes_nothing() {
 }
 
 #[test]
-fn a_store_to_which_nothing_is_written_keeps_what_it_has() {
+fn an_idle_store_keeps_its_samples() {
     harness::run(async {
         let mut world = World::begin().await;
         for _ in 0..50 {

@@ -267,7 +267,7 @@ fn invalid_histograms_are_refused_and_the_rest_is_kept() {
 }
 
 #[test]
-fn histograms_weigh_what_they_take() {
+fn histograms_are_accounted_by_their_size() {
     harness::run(async {
         let options = StoreOptions { queue_samples_max: 100, ..harness::options() };
         let store = Arc::new(open_with(&memory(), options).await.unwrap());

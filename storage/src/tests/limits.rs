@@ -139,7 +139,7 @@ fn memory_is_bounded_and_freed_by_sealing() {
 }
 
 #[test]
-fn accounts_agree_with_what_is_held() {
+fn accounts_equal_the_memory_held() {
     harness::run(async {
         let objects = memory();
         let store = open(&objects).await.unwrap();

@@ -1,17 +1,17 @@
 //! Tests of the whole store, on memory.
 
 mod append;
-mod beside;
-mod border;
 mod clock;
 mod concurrent;
 mod damage;
 mod damaged_objects;
 mod delete;
+mod exemplars_and_metadata;
 mod faults;
 mod follow;
 pub(crate) mod harness;
 mod histograms;
+mod kept_from;
 mod limits;
 mod orphans;
 mod outage;

@@ -102,7 +102,7 @@ async fn pinned(objects: &Arc<dyn ObjectStore>) -> BTreeSet<String> {
 }
 
 /// Collects orphans until only SSTs of the manifest and of checkpoints are left.
-async fn come_to_rest(objects: &Arc<dyn ObjectStore>, store: &Store) {
+async fn wait_until_idle(objects: &Arc<dyn ObjectStore>, store: &Store) {
     let started = Instant::now();
     loop {
         store.maintain().await.unwrap();
@@ -150,7 +150,7 @@ fn orphans_are_deleted_after_crashes_at_any_write() {
         let before = harness::run(async {
             let store = open_with(&objects, without_merges()).await.unwrap();
             let before = read_all(&store).await.unwrap();
-            come_to_rest(&objects, &store).await;
+            wait_until_idle(&objects, &store).await;
             deleted += store.stats().orphans_deleted;
             assert_eq!(read_all(&store).await.unwrap(), before);
             before
@@ -221,7 +221,7 @@ fn files_that_a_reader_has_pinned_stay_until_it_ends() {
         let merged: BTreeSet<_> = pinned_by_reader.difference(&still_named).cloned().collect();
         assert!(!merged.is_empty());
         let store = open_with(&objects, without_merges()).await.unwrap();
-        come_to_rest(&objects, &store).await;
+        wait_until_idle(&objects, &store).await;
         let left = names(&objects).await;
         assert!(left.is_superset(&pinned_by_reader) && !left.contains(orphan), "{left:?}");
         assert_eq!(read_all(&reader).await.unwrap(), before);

@@ -232,7 +232,7 @@ fn a_crash_while_the_object_store_is_away_loses_nothing_acknowledged() {
 }
 
 #[test]
-fn sealed_data_fails_within_a_bound_and_what_was_read_is_read_on() {
+fn sealed_data_fails_within_a_bound_and_cached_data_is_readable() {
     harness::run(async {
         let objects = harness::memory();
         let absent = Absent::on(&objects);

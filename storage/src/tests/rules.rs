@@ -161,7 +161,7 @@ fn the_shortest_rule_counts_and_expired_samples_stay_away() {
 }
 
 #[test]
-fn kept_answers_know_what_has_expired() {
+fn cached_results_respect_expiry() {
     harness::run(async {
         let clock = Arc::new(ManualClock::new(NOW_MS));
         let options = StoreOptions { ahead_max_ms: None, ..options(&clock, PARTITION_MS) };

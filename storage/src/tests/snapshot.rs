@@ -26,7 +26,7 @@ async fn open_copy(
 }
 
 #[test]
-fn a_copy_has_what_was_acknowledged_and_nothing_in_common() {
+fn a_copy_has_all_acknowledged_samples_and_is_independent() {
     harness::run(async {
         let objects = harness::memory();
         let store = open(&objects).await.unwrap();

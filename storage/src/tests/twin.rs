@@ -349,7 +349,7 @@ async fn run(
             Op::Clean => store.clean_tombstones().await.unwrap(),
             Op::Read => {
                 check_reads(&store, &twin, last_ms).await;
-                // One after the other, so that each is behind for a while.
+                // One after the other, so that each lags for a while.
                 if let Some(reader) = readers.get(at % reader_count.max(1)) {
                     reader.catch_up().await.unwrap();
                     check_reads(reader, &twin, last_ms).await;

@@ -156,7 +156,7 @@ impl Run {
             let value = |at: i64| match at {
                 // Longer and shorter than the lookback.
                 60..=95 | 120..=123 => None,
-                // The attic ends, and is back at once or later.
+                // The series of the attic end, and return at once or later.
                 140 | 170 if salt == 1 => Some(f64::from_bits(STALE)),
                 171..=175 if salt == 1 => None,
                 200 if salt == 2 => Some(f64::NAN),
@@ -243,7 +243,7 @@ fn latency(at: i64, salt: i64) -> Option<Histogram> {
     Some(Histogram {
         count: Some(Count::Integer((counts.iter().sum::<i64>() + zeros) as u64)),
         sum: since as f64 * 0.3 * salt as f64,
-        // Of one schema first, of a coarser one after the second beginning.
+        // The schema is coarser after the second start.
         schema: if at < 170 { 3 } else { 1 },
         zero_threshold: 1e-6,
         zero_count: Some(ZeroCount::Integer(zeros as u64)),

@@ -114,7 +114,7 @@ const WINDOWS: &[Window] = &[
         points: 200,
         settings: POST,
     },
-    // On no step, through the gaps, at steps shorter than scrapes.
+    // Off the steps, across gaps, with steps shorter than the scrape interval.
     Window {
         before_ms: 1_234_567,
         length_ms: 20 * 60_000 + 1,
@@ -342,9 +342,9 @@ fn calls(questions: &mut Vec<Question>, end: i64) {
     for name in ["Buildinfo", "Runtimeinfo", "Config", "Flags"] {
         push(name, json!({}));
     }
-    // Prometheus leaves open which of equals a lower limit cuts off.
+    // Prometheus does not define which of several equal values a lower limit omits.
     push("TSDB", json!({ "limit": 1000 }));
-    // These change what there is.
+    // These change the stored data.
     push("Snapshot", json!({}));
     push("DeleteSeries", json!({ "matches": ["temperature_celsius{room=\"hall\"}"] }));
     push("Query", json!({ "expr": "count_over_time(temperature_celsius[1h])" }));

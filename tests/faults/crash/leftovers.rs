@@ -55,7 +55,7 @@ fn make_old(folder: &Path) {
 }
 
 /// Waits until a folder has at most `bytes_max`; returns its size.
-fn come_to_rest(server: &Server, folder: &Path, bytes_max: impl Fn(u64) -> u64) -> u64 {
+fn wait_until_idle(server: &Server, folder: &Path, bytes_max: impl Fn(u64) -> u64) -> u64 {
     let started = Instant::now();
     loop {
         let in_use = metric(&server.address, "tessella_storage_file_bytes") as u64;
@@ -84,8 +84,8 @@ pub fn check(killed: &Site, whole: &Site, senders: &[Box<dyn Sender>]) {
     make_old(whole_folder);
     let (before, _) = bytes_below(killed_folder);
     let (server, whole_server) = (killed.start(), whole.start());
-    let bytes = come_to_rest(&whole_server, whole_folder, and_more);
-    let left = come_to_rest(&server, killed_folder, |_| and_more(bytes));
+    let bytes = wait_until_idle(&whole_server, whole_folder, and_more);
+    let left = wait_until_idle(&server, killed_folder, |_| and_more(bytes));
     println!("{before} bytes after the last kill, then {left}; {bytes} without kills");
 }
 

@@ -90,7 +90,7 @@ fn vmagent_with_default_flags_loses_nothing() {
         let query = format!("count({function}_over_time(orders{{{labels}}}[1h]) == {expected})");
         receiver.wait_for(&query, count);
     }
-    // The agent's own series about its scrapes have their labels in its order as well.
+    // The agent's series about its scrapes have unsorted labels, too.
     receiver.wait_for(
         &format!("sum_over_time(scrape_samples_scraped{{job=\"shop\"}}[1h]) >= bool {SCRAPES}"),
         1.0,

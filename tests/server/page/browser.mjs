@@ -1,7 +1,7 @@
 // The page in a real Chromium, on a real server that holds demo_load: 100 series × 500 samples.
 //
-// SERVER is its address, LOAD_END_MS the time of the last sample, OUTPUT where screenshots and
-// figures go.
+// SERVER is its address, LOAD_END_MS the time of the last sample, OUTPUT the folder for screenshots
+// and figures.
 
 import assert from "node:assert/strict";
 import { writeFileSync } from "node:fs";
@@ -37,8 +37,8 @@ function link(fields) {
 }
 
 /**
- * Opens a page of the server and does something with it. Whatever it says of faults, loads from
- * elsewhere or refuses to load fails the test.
+ * Opens a page of the server and works with it. Errors, refused loads and requests to other servers
+ * fail the test.
  */
 async function withPage(address, work, options = {}) {
   const context = await browser.newContext({ viewport: { width: 1280, height: 860 }, ...options });
@@ -46,7 +46,7 @@ async function withPage(address, work, options = {}) {
   const faults = [];
   page.on("pageerror", (error) => faults.push(error.stack));
   page.on("console", (message) => {
-    // A query that the server refuses is noted by the browser, and no fault of the page.
+    // The browser logs rejected queries, which are no fault of the page.
     if (message.type() === "error" && !message.text().includes("status of 4")) {
       faults.push(message.text());
     }
@@ -66,7 +66,7 @@ async function withPage(address, work, options = {}) {
   }
 }
 
-/** How many pixels of a graph's lines have a colour, which axes and their numbers have not. */
+/** Number of coloured pixels of a graph; axes and their numbers are grey. */
 function colouredPixels(page, index = 0) {
   return page.evaluate((at) => {
     const canvas = document.querySelectorAll(".graph canvas:first-child")[at];
@@ -95,7 +95,7 @@ async function drawn(page, index = 0) {
   return colouredPixels(page, index);
 }
 
-/** Until the answer to the last run is shown. */
+/** Waits until the response to the last run is shown. */
 function settled(page) {
   return page.waitForFunction(() => !document.querySelector(".panel[aria-busy]"));
 }
@@ -115,7 +115,7 @@ test("a first visit shows examples over the server's own metrics", async () => {
     await page.waitForSelector(".panel");
     const query = await page.locator(".editor textarea").first().inputValue();
     assert.match(query, /tessella_/);
-    // Of rates nothing can be said in the first seconds of a server, of the memory it can.
+    // In the first seconds of a server, memory has values and rates have none.
     await page.locator(".panel").nth(1).locator(".graph").waitFor();
     assert.ok((await colouredPixels(page, (await page.locator(".graph").count()) - 1)) > 0);
     assert.match(page.url(), /query\?g0\.expr=.*tessella_/);
@@ -124,7 +124,7 @@ test("a first visit shows examples over the server's own metrics", async () => {
   });
 });
 
-test("a link draws what it names", async () => {
+test("a link draws its query", async () => {
   for (const path of ["query", "graph"]) {
     await withPage(LOAD.replace("query", path), async (page) => {
       assert.ok((await drawn(page)) > 5000);
@@ -201,7 +201,7 @@ test("pointing at a line names it with its value", async () => {
   );
 });
 
-test("the legend leaves out what is not chosen", async () => {
+test("the legend hides series that are not chosen", async () => {
   await withPage(LOAD, async (page) => {
     const all = await drawn(page);
     const rows = page.locator(".legend tbody tr");
@@ -233,7 +233,7 @@ test("stacked areas fill what lines leave open", async () => {
   });
 });
 
-test("an error is told and underlined where it lies", async () => {
+test("an error is shown and underlined at its position", async () => {
   const cases = [
     ["rate(demo_load)", "expected type range vector", "demo_load"],
     ["demo_load{zone=east}", "unexpected identifier", "east"],
@@ -262,7 +262,7 @@ test("an error is told and underlined where it lies", async () => {
   });
 });
 
-test("while a query is written, what does not parse is underlined", async () => {
+test("invalid parts of a query are underlined while it is typed", async () => {
   await withPage(LOAD, async (page) => {
     await drawn(page);
     await page.locator(".editor textarea").fill("rate(demo_load)");
@@ -300,7 +300,7 @@ test("suggestions name metrics, labels, values and functions", async () => {
   });
 });
 
-test("the plan names its steps and what each of them cost", async () => {
+test("the plan has all steps with their costs", async () => {
   const query = { expr: "sum by (zone) (rate(demo_load[5m]))", tab: "explain" };
   await withPage(link({ ...query, range_input: "1h", end_input: END }), async (page) => {
     const rows = page.locator(".plan tbody tr");
@@ -356,7 +356,7 @@ test("metrics are found, described and counted by label", async () => {
   });
 });
 
-test("the status tells of the store, and of what is not there", async () => {
+test("the status shows the store and empty sections", async () => {
   await withPage("status", async (page) => {
     const part = page.locator(".part");
     const shows = async (name, text) => {
@@ -384,7 +384,7 @@ test("the status tells of the store, and of what is not there", async () => {
   });
 });
 
-test("the system's theme counts, and a choice above it", async () => {
+test("the theme of the system applies until another one is chosen", async () => {
   const brightness = (page) =>
     page.evaluate(() => {
       const canvas = Object.assign(document.createElement("canvas"), { width: 1, height: 1 });
@@ -408,7 +408,7 @@ test("the system's theme counts, and a choice above it", async () => {
   );
 });
 
-test("a phone shows all without scrolling sideways", async () => {
+test("a phone shows everything without horizontal scrolling", async () => {
   const phone = {
     viewport: { width: 375, height: 760 },
     deviceScaleFactor: 2,
@@ -484,13 +484,13 @@ test("the policy refuses scripts that are not files of the server", async () => 
     assert.match(refused[0], /^script-src/);
     assert.equal(refused[1], undefined);
   }).catch((error) => {
-    // The refusal is the one fault that this page is to tell.
+    // The expected refusal is the only fault.
     assert.match(String(error.message), /Content Security Policy/);
     assert.equal(String(error.message).match(/Content Security Policy/g).length, 1);
   });
 });
 
-test("behind a proxy with a path all goes on", async () => {
+test("the page works behind a proxy with a path", async () => {
   const { hostname, port } = new URL(SERVER);
   const proxy = createServer((asked, answer) => {
     if (!asked.url.startsWith("/some/where/")) {
@@ -515,7 +515,7 @@ test("behind a proxy with a path all goes on", async () => {
   proxy.close();
 });
 
-test("it is small", async () => {
+test("the page is small", async () => {
   const [paints, sizes] = [[], []];
   for (let round = 0; round < 5; round++) {
     await withPage(LOAD, async (page) => {
@@ -572,7 +572,7 @@ test("100 series of 500 values are drawn", async () => {
       });
       graph.show(data, true);
       const areas = await measure(() => graph.draw());
-      // Reading a pixel waits until all that was asked for is drawn.
+      // Reading a pixel waits until everything is drawn.
       graph.show(data, false);
       const context = graph.lines.getContext("2d");
       const finished = await measure(() => {
@@ -584,7 +584,7 @@ test("100 series of 500 values are drawn", async () => {
       return { times: { lines, pointed, areas, finished }, painted: painted.length };
     });
     assert.ok(painted > 10_000, `${painted} bytes of colour`);
-    // Machines differ, so how long it takes is told and not judged.
+    // Durations depend on the machine, so they are recorded and not checked.
     for (const [name, taken] of Object.entries(times)) {
       const [least, median] = [taken[0], taken[taken.length / 2]].map(
         (ms) => Math.round(ms * 10) / 10,

@@ -19,7 +19,7 @@ function kinds(text) {
   return solid.map((token) => `${token.text}:${token.kind}`).join(" ");
 }
 
-test("tokens are told apart", () => {
+test("tokens are classified", () => {
   const cases = [
     [
       "sum by(a) (rate(x[5m]))",
@@ -77,7 +77,7 @@ test("tokens leave no gap, whatever the text", () => {
   }
 });
 
-test("what is wanted at the cursor depends on what stands before it", () => {
+test("the context at the cursor depends on the text before it", () => {
   // The cursor is where the bar is.
   const cases = [
     ["|", "expression", {}],
@@ -113,7 +113,7 @@ test("what is wanted at the cursor depends on what stands before it", () => {
   }
 });
 
-test("what is taken lands where it is wanted", () => {
+test("a suggestion replaces the word at the cursor", () => {
   const cases = [
     ["ra|", { text: "rate", kind: "function" }, "rate(|)"],
     ["ra|(x)", { text: "rate", kind: "function" }, "rate|(x)"],
@@ -133,7 +133,7 @@ test("what is taken lands where it is wanted", () => {
   }
 });
 
-test("candidates come from where the context says, best first", async () => {
+test("candidates are those of the context, best first", async () => {
   const known = {
     metrics: async () => ["node_load1", "up", "http_requests_total"],
     about: (metric) => `about ${metric}`,
@@ -154,7 +154,7 @@ test("candidates come from where the context says, best first", async () => {
   assert.deepEqual(order, ["ab", "abc", "b_ab", "cab"]);
 });
 
-test("numbers are short and lose nothing that counts", () => {
+test("numbers are short and keep significant digits", () => {
   const cases = [
     [0, "0"],
     [1234567.891, "1\u202f234\u202f568"],
@@ -235,7 +235,7 @@ test("labels are written as PromQL reads them", () => {
   );
 });
 
-test("an address says what is shown, and Prometheus' links mean the same", () => {
+test("an address encodes the page, and links of Prometheus work", () => {
   const state = {
     rangeMs: 5_400_000,
     endMs: Date.UTC(2026, 10, 22, 5, 10),
@@ -286,7 +286,7 @@ test("ticks are round and within the axis", () => {
   assert.deepEqual(axisBounds(Infinity, -Infinity, false), [0, 1]);
 });
 
-test("ticks of time stand at full hours and days of the zone, over a change of the clock too", () => {
+test("time ticks are at full hours and days of the zone, also across a clock change", () => {
   const labels = (start, end, isUtc) => timeTicks(start, end, 6, isUtc).map((tick) => tick.label);
   const start = Date.UTC(2026, 10, 22, 5, 3);
   assert.deepEqual(labels(start, start + 3_600_000, true), [
@@ -416,7 +416,7 @@ test("answers become rows on the grid of steps", () => {
   assert.deepEqual(summary([NaN, 3, 1, NaN]), { min: 1, max: 3, last: 1, mean: 2 });
 });
 
-test("metrics are described by what is known of them or of their histogram", () => {
+test("metrics are described by their metadata or that of their histogram", () => {
   const known = {
     up: [{ type: "gauge", help: "Whether it answers.", unit: "" }],
     wait_seconds: [{ type: "histogram", help: "Waits.", unit: "seconds" }],
@@ -440,7 +440,7 @@ test("queries are suggested by type, and by name where the type is not known", (
   assert.equal(first("a.b", "gauge"), '{"a.b"}');
 });
 
-test("labels and values are counted, the most first", () => {
+test("labels and values are counted, largest first", () => {
   const series = [
     { __name__: "m", a: "1", b: "x" },
     { __name__: "m", a: "2", b: "x" },
@@ -459,7 +459,7 @@ test("labels and values are counted, the most first", () => {
   assert.deepEqual(labelCounts([]), []);
 });
 
-test("the retention tells its growth only where that is known", () => {
+test("the retention shows growth only if it is known", () => {
   const day = 86_400_000;
   const now = Date.UTC(2026, 0, 1);
   const known = {

@@ -25,7 +25,7 @@ fn fill(store: &Path, directory: &Path) {
 fn inspected(store: &Path) -> Value {
     let ran = tool("inspect", store, &["--format=json"]);
     assert_eq!(ran.status, Some(0), "{ran:?}");
-    serde_json::from_str(&ran.out).unwrap()
+    serde_json::from_str(&ran.stdout).unwrap()
 }
 
 /// The files of a kind.
@@ -41,7 +41,7 @@ fn inspect_lists_the_content_of_a_store() {
     let directory = temporary_directory("inspect");
     let store = directory.path().join("store");
     let ran = tool("inspect", &store, &[]);
-    assert!(ran.status == Some(1) && ran.told.contains("no store here"), "{ran:?}");
+    assert!(ran.status == Some(1) && ran.stderr.contains("no store here"), "{ran:?}");
     fill(&store, directory.path());
     let all = || ["compacted", "manifest", "wal"].map(|kind| files(&store, kind));
     let before = all();
@@ -56,7 +56,7 @@ fn inspect_lists_the_content_of_a_store() {
     assert_eq!(survey["metricsDescribed"], 1);
     assert!(survey["notes"][0].as_str().unwrap().starts_with("import/text/"), "{survey}");
     let ran = tool("inspect", &store, &[]);
-    assert!(ran.out.contains("2020-09-13") && ran.out.contains("none: the store is closed"));
+    assert!(ran.stdout.contains("2020-09-13") && ran.stdout.contains("none: the store is closed"));
     assert_eq!(all(), before, "nothing is written");
 }
 
@@ -78,7 +78,7 @@ fn a_server_continues_while_its_store_is_inspected() {
     assert!(survey["owner"].as_str().unwrap().starts_with("process "), "{survey}");
     assert_eq!(survey["tombstones"][0]["selectors"][0], "{series=\"3\", __name__=\"m\"}");
     let ran = tool("verify", &store, &[]);
-    assert!(ran.status == Some(0) && ran.out.contains("; 0 damages"), "{ran:?}");
+    assert!(ran.status == Some(0) && ran.stdout.contains("; 0 damages"), "{ran:?}");
     assert_eq!(post(delete).0, 204, "the server writes on");
     assert_eq!(get(&server.address, "/-/ready").0, 200);
 }
@@ -90,7 +90,7 @@ fn a_store_that_is_whole_has_no_damage_and_every_changed_byte_is_found() {
     fill(&store, directory.path());
     let ran = tool("verify", &store, &[]);
     assert_eq!(ran.status, Some(0), "{ran:?}");
-    assert!(ran.out.contains("40 series and 4000 samples"), "{ran:?}");
+    assert!(ran.stdout.contains("40 series and 4000 samples"), "{ran:?}");
     let (mut changed, mut missed) = (0, Vec::new());
     for file in files(&store, "compacted") {
         let bytes = std::fs::read(&file).unwrap();
@@ -113,7 +113,7 @@ fn a_store_that_is_whole_has_no_damage_and_every_changed_byte_is_found() {
 }
 
 #[test]
-fn damage_of_what_is_only_in_the_write_ahead_log_is_found_and_all_else_is_read_on() {
+fn damage_only_in_the_wal_is_found_and_the_rest_is_checked() {
     let directory = temporary_directory("verify-log");
     let store = directory.path().join("store");
     fill(&store, directory.path());
@@ -132,18 +132,18 @@ fn damage_of_what_is_only_in_the_write_ahead_log_is_found_and_all_else_is_read_o
     std::fs::write(&newest, bytes).unwrap();
     let ran = tool("verify", &store, &[]);
     assert_eq!(ran.status, Some(1), "{ran:?}");
-    assert!(names(&ran, &newest) && !ran.out.contains("verified 0 files"), "{ran:?}");
+    assert!(names(&ran, &newest) && !ran.stdout.contains("verified 0 files"), "{ran:?}");
     let manifest = files(&store, "manifest").pop().unwrap();
     let mut bytes = std::fs::read(&manifest).unwrap();
     let middle = bytes.len() / 2;
     bytes[middle] ^= 0x10;
     std::fs::write(&manifest, bytes).unwrap();
     let ran = tool("verify", &store, &[]);
-    assert!(ran.status == Some(1) && ran.out.contains("damage in the manifest"), "{ran:?}");
+    assert!(ran.status == Some(1) && ran.stdout.contains("damage in the manifest"), "{ran:?}");
 }
 
 /// Returns whether the damage of a file is reported.
 fn names(ran: &Ran, file: &Path) -> bool {
     let name = file.file_name().unwrap().to_str().unwrap();
-    ran.out.lines().any(|line| line.starts_with("damage") && line.contains(name))
+    ran.stdout.lines().any(|line| line.starts_with("damage") && line.contains(name))
 }

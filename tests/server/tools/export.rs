@@ -45,26 +45,36 @@ fn exported_text_equals_the_import_and_can_be_imported() {
     assert_eq!(tool("import", &first, &[&path("in.om")]).status, Some(0));
     let args = ["--match={__name__=~\".+\"}", "--match=requests_total"];
     let ran = tool("export", &first, &args);
-    assert_eq!(ran.status, Some(0), "{}", ran.told);
-    assert!(ran.out == text, "{} bytes, {} expected: {}", ran.out.len(), text.len(), ran.told);
-    assert!(ran.told.contains("exported 24121 samples of 604 series, 1 exemplars"), "{}", ran.told);
-    // So little memory that series come a few at a time, and parts of them.
+    assert_eq!(ran.status, Some(0), "{}", ran.stderr);
+    assert!(
+        ran.stdout == text,
+        "{} bytes, {} expected: {}",
+        ran.stdout.len(),
+        text.len(),
+        ran.stderr
+    );
+    assert!(
+        ran.stderr.contains("exported 24121 samples of 604 series, 1 exemplars"),
+        "{}",
+        ran.stderr
+    );
+    // With so little memory, each pass exports a few series or a part of one.
     let output = format!("--output={}", path("out.om"));
     let ran = tool("export", &first, &[args[0], &output, "--max-memory=4KiB"]);
-    assert!(ran.status == Some(0) && ran.out.is_empty(), "{ran:?}");
+    assert!(ran.status == Some(0) && ran.stdout.is_empty(), "{ran:?}");
     assert!(std::fs::read_to_string(path("out.om")).unwrap() == text);
     let ran = tool("export", &first, &[args[0], "--max-memory=1B"]);
-    assert!(ran.status == Some(1) && ran.told.contains("--max-memory"), "{ran:?}");
+    assert!(ran.status == Some(1) && ran.stderr.contains("--max-memory"), "{ran:?}");
     assert_eq!(tool("import", &second, &[&path("out.om")]).status, Some(0));
     let again = tool("export", &second, &args);
-    assert!(again.out == text);
+    assert!(again.stdout == text);
     let part = tool(
         "export",
         &second,
         &["--match=latency_seconds_sum", "--start=1600001500", "--end=1600003000"],
     );
     assert_eq!(
-        part.out,
+        part.stdout,
         "# TYPE latency_seconds histogram\n# UNIT latency_seconds seconds\n\
          # HELP latency_seconds How \\\"long\\\".\nlatency_seconds_sum 1 1600001500\n\
          latency_seconds_sum 2 1600003000\n# EOF\n"
@@ -72,9 +82,9 @@ fn exported_text_equals_the_import_and_can_be_imported() {
     let server = Server::start(&second, &["--self-metrics=false"]);
     let found = ask(&server, "requests_total{n=\"0599\"}", 1_600_058_501, 1_600_058_501, 1);
     assert_eq!(found[0]["values"][0][1], (39 * 599).to_string());
-    // While a server writes, which continues.
-    let beside = tool("export", &second, &args);
-    assert!(beside.status == Some(0) && beside.out == text, "{}", beside.told);
+    // While a server has the store open.
+    let during = tool("export", &second, &args);
+    assert!(during.status == Some(0) && during.stdout == text, "{}", during.stderr);
     let found = ask(&server, "count(requests_total)", 1_600_058_501, 1_600_058_501, 1);
     assert_eq!(found[0]["values"][0][1], "600");
 }
@@ -84,15 +94,15 @@ fn samples_that_text_cannot_express_are_rejected_or_counted() {
     let directory = temporary_directory("export-limits");
     let store = directory.path().join("store");
     let ran = tool("export", &store, &["--match=x"]);
-    assert!(ran.status == Some(1) && ran.told.contains("no store here"), "{ran:?}");
+    assert!(ran.status == Some(1) && ran.stderr.contains("no store here"), "{ran:?}");
     assert!(!store.exists());
-    for (args, told) in [
+    for (args, stderr) in [
         (&["--match={"][..], "invalid value"),
         (&["--match={a=\"\"}"][..], "at least one non-empty matcher"),
         (&["--match=x", "--start=yesterday"][..], "cannot parse"),
         (&[][..], "--match"),
     ] {
         let ran = tool("export", &store, args);
-        assert!(ran.status == Some(2) && ran.told.contains(told), "{ran:?}");
+        assert!(ran.status == Some(2) && ran.stderr.contains(stderr), "{ran:?}");
     }
 }

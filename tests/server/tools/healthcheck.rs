@@ -7,16 +7,16 @@ use std::process::Command;
 use super::Ran;
 use testkit::{Server, command, free_port, temporary_directory};
 
-fn check(address: &str, status: i32, told: &str) {
-    check_with(address, &[], status, told);
+fn check(address: &str, status: i32, stderr: &str) {
+    check_with(address, &[], status, stderr);
 }
 
-fn check_with(address: &str, args: &[&str], status: i32, told: &str) {
+fn check_with(address: &str, args: &[&str], status: i32, stderr: &str) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tessella"));
     command.args(["healthcheck", "--web.listen-address", address]).args(args);
     let ran = Ran::from(command.output().unwrap());
     assert_eq!(ran.status, Some(status), "{ran:?}");
-    assert!(ran.told.contains(told) && ran.told.is_empty() == told.is_empty(), "{ran:?}");
+    assert!(ran.stderr.contains(stderr) && ran.stderr.is_empty() == stderr.is_empty(), "{ran:?}");
 }
 
 #[test]

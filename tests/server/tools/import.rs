@@ -26,7 +26,7 @@ fn a_text_is_imported_with_metadata_and_exemplars() {
     std::fs::write(&file, TEXT).unwrap();
     let ran = tool("import", &store, &[&file.display().to_string()]);
     assert_eq!(ran.status, Some(0), "{ran:?}");
-    assert!(ran.out.contains("imported 4 samples, 1 exemplars"), "{ran:?}");
+    assert!(ran.stdout.contains("imported 4 samples, 1 exemplars"), "{ran:?}");
 
     let server = Server::start(&store, &["--self-metrics=false"]);
     let found = ask(&server, "requests_total{code=\"200\"}", 1_600_000_000, 1_600_000_061, 61);
@@ -52,14 +52,17 @@ fn an_import_is_repeated_only_if_the_file_has_changed() {
     assert_eq!(tool("import", &store, &[&path]).status, Some(0));
     let ran = tool("import", &store, &[&path]);
     assert_eq!(ran.status, Some(0), "{ran:?}");
-    assert!(ran.told.contains("imported already") && ran.out.contains("imported 0 "), "{ran:?}");
+    assert!(
+        ran.stderr.contains("imported already") && ran.stdout.contains("imported 0 "),
+        "{ran:?}"
+    );
     // It is imported again, completely.
     let ran = tool("import", &store, &["--again", &path]);
-    assert!(ran.status == Some(0) && !ran.told.contains("already"), "{ran:?}");
-    assert!(ran.out.contains("; 4 samples were stored already"), "{ran:?}");
+    assert!(ran.status == Some(0) && !ran.stderr.contains("already"), "{ran:?}");
+    assert!(ran.stdout.contains("; 4 samples were stored already"), "{ran:?}");
     std::fs::write(&file, TEXT.replace("# EOF", "more 7 1600000000\n# EOF")).unwrap();
     let ran = tool("import", &store, &[&path]);
-    assert!(ran.status == Some(0) && !ran.told.contains("already"), "{ran:?}");
+    assert!(ran.status == Some(0) && !ran.stderr.contains("already"), "{ran:?}");
     let server = Server::start(&store, &["--self-metrics=false"]);
     let found =
         ask(&server, "count_over_time(requests_total[1h])", 1_600_000_100, 1_600_000_100, 1);
@@ -81,7 +84,7 @@ fn samples_that_are_imported_twice_are_counted_as_held() {
         }
     }
     std::fs::write(&first, format!("{text}# EOF\n")).unwrap();
-    // The same samples under another name, and two that are new.
+    // The same samples in a file of another name, with two new ones.
     std::fs::write(
         &second,
         format!("{text}m{{z=\"0\",a=\"x\"}} 1 1600009000\nn 1 1600000000\n# EOF\n"),
@@ -90,7 +93,7 @@ fn samples_that_are_imported_twice_are_counted_as_held() {
     let import = |args: &[&str]| {
         let ran = tool("import", &store, args);
         assert_eq!(ran.status, Some(0), "{ran:?}");
-        ran.out
+        ran.stdout
     };
     let [first, second] = [first, second].map(|path| path.display().to_string());
     let counts = |imported: usize, held: usize| {
@@ -119,10 +122,10 @@ fn a_label_of_the_command_line_is_set_on_every_series() {
     std::fs::write(&file, TEXT).unwrap();
     let labels = ["--label", "cluster=eu=1", "--label=a.b="];
     let ran = tool("import", &store, &[&labels[..], &[&path]].concat());
-    assert!(ran.status == Some(0) && ran.out.contains("imported 4 samples"), "{ran:?}");
-    // With other labels the series are others.
+    assert!(ran.status == Some(0) && ran.stdout.contains("imported 4 samples"), "{ran:?}");
+    // Other labels make other series.
     let ran = tool("import", &store, &["--label=cluster=us", &path]);
-    assert!(ran.status == Some(0) && ran.out.contains("imported 4 samples"), "{ran:?}");
+    assert!(ran.status == Some(0) && ran.stdout.contains("imported 4 samples"), "{ran:?}");
     for wrong in [&["--label=cluster"][..], &["--label=a=1", "--label=a=2"]] {
         let ran = tool("import", &store, &[wrong, &[&path]].concat());
         assert_eq!(ran.status, Some(2), "{ran:?}");
@@ -173,7 +176,7 @@ fn a_text_from_a_pipe_is_imported_from_its_beginning() {
     child.stdin.take().unwrap().write_all(TEXT.as_bytes()).unwrap();
     let ran = Ran::from(child.wait_with_output().unwrap());
     assert_eq!(ran.status, Some(0), "{ran:?}");
-    assert!(ran.out.contains("imported 4 samples"), "{ran:?}");
+    assert!(ran.stdout.contains("imported 4 samples"), "{ran:?}");
 }
 
 #[test]
@@ -189,13 +192,13 @@ fn faults_are_named_with_file_and_line_or_offset() {
         std::fs::write(&file, text).unwrap();
         let ran = tool("import", &store, &[&path]);
         assert_eq!(ran.status, Some(1), "{ran:?}");
-        assert!(ran.told.contains(&format!("error: {path}:{line}: ")), "{ran:?}");
-        assert!(ran.told.contains(detail), "{ran:?}");
+        assert!(ran.stderr.contains(&format!("error: {path}:{line}: ")), "{ran:?}");
+        assert!(ran.stderr.contains(detail), "{ran:?}");
     }
     let ran = tool("import", &store, &["/nonexistent"]);
-    assert!(ran.status == Some(1) && ran.told.contains("/nonexistent: No such file"), "{ran:?}");
+    assert!(ran.status == Some(1) && ran.stderr.contains("/nonexistent: No such file"), "{ran:?}");
     let ran = tool("import", &store, &[&directory.path().display().to_string()]);
-    assert!(ran.status == Some(2) && ran.told.contains("holds no blocks"), "{ran:?}");
+    assert!(ran.status == Some(2) && ran.stderr.contains("holds no blocks"), "{ran:?}");
     let block = directory.path().join("01BX5ZZKBKACTAV9WEVGEMMVRZ");
     std::fs::create_dir_all(block.join("chunks")).unwrap();
     let meta =
@@ -203,7 +206,7 @@ fn faults_are_named_with_file_and_line_or_offset() {
     std::fs::write(block.join("meta.json"), meta).unwrap();
     std::fs::write(block.join("index"), [0xba, 0xaa, 0xd7, 0x00, 2, 0, 0]).unwrap();
     let ran = tool("import", &store, &[&directory.path().display().to_string()]);
-    assert!(ran.status == Some(1) && ran.told.contains("index: at byte 0: "), "{ran:?}");
+    assert!(ran.status == Some(1) && ran.stderr.contains("index: at byte 0: "), "{ran:?}");
 }
 
 #[test]
@@ -216,11 +219,11 @@ fn a_store_that_a_server_writes_to_is_left_to_it() {
     assert_eq!(ran.status, Some(1), "{ran:?}");
     let owner = format!("process {} on host", server.child.0.id());
     let address = format!("listening on {}", server.address);
-    assert!(ran.told.contains(&owner) && ran.told.contains(&address), "{ran:?}");
+    assert!(ran.stderr.contains(&owner) && ran.stderr.contains(&address), "{ran:?}");
     let path = file.display().to_string();
     let ran = tool("import", &store, &["--take-over", &path]);
-    assert!(ran.status == Some(1) && ran.told.contains("stop that one first"), "{ran:?}");
-    // It writes on: a delete is a write.
+    assert!(ran.status == Some(1) && ran.stderr.contains("stop that one first"), "{ran:?}");
+    // The server can still write.
     let delete = "/api/v1/admin/tsdb/delete_series?match[]=x";
     let head = format!(
         "POST {delete} HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
@@ -265,7 +268,7 @@ fn a_killed_import_resumes() {
     };
     assert_eq!(killed, 2, "the import ended before it could be killed twice");
     let total = format!("imported already, {} samples", SERIES * SAMPLES);
-    assert!(ran.told.contains(&total), "{ran:?}");
+    assert!(ran.stderr.contains(&total), "{ran:?}");
     let server = Server::start(&store, &["--self-metrics=false"]);
     let end = 1_600_000_000 + SAMPLES;
     let found = ask(&server, "count_over_time(m[1d])", end, end, 1);

@@ -27,16 +27,16 @@ fn command(name: &str, store: &Path, args: &[&str]) -> Command {
 #[derive(Debug)]
 struct Ran {
     status: Option<i32>,
-    out: String,
-    told: String,
+    stdout: String,
+    stderr: String,
 }
 
 impl From<Output> for Ran {
     fn from(output: Output) -> Ran {
         Ran {
             status: output.status.code(),
-            out: String::from_utf8(output.stdout).unwrap(),
-            told: String::from_utf8(output.stderr).unwrap(),
+            stdout: String::from_utf8(output.stdout).unwrap(),
+            stderr: String::from_utf8(output.stderr).unwrap(),
         }
     }
 }

@@ -496,7 +496,7 @@ impl Lives<'_> {
 
     /// Reads everything while only background tasks run.
     async fn check(&mut self, process: &Process) {
-        come_to_rest(process).await;
+        wait_until_idle(process).await;
         if process.is_fenced.load(Ordering::Relaxed) {
             return;
         }
@@ -621,7 +621,7 @@ async fn settle(tasks: &mut JoinSet<()>) {
 }
 
 /// Waits for commits and deletes that continue after a timeout was answered.
-async fn come_to_rest(process: &Process) {
+async fn wait_until_idle(process: &Process) {
     let at_rest = async {
         // A durable delete continues in turns, between which the log is free.
         while process.store.core().log.lock().await.is_dropping() {

@@ -169,7 +169,7 @@ fn an_unconfirmed_retention_releases_nothing() {
 }
 
 #[test]
-fn days_deleted_by_size_are_not_sealed_for_in_vain() {
+fn days_deleted_by_size_cause_no_seal() {
     harness::run(async {
         for retention_ms in [None, Some(1000 * PARTITION_MS)] {
             let objects = harness::memory();
