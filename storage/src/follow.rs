@@ -250,7 +250,7 @@ impl Follower {
         let meta = if has_gap || has_meta { Some(meta::read_meta(&lsm).await?) } else { None };
         if has_gap {
             self.progress.gaps.fetch_add(1, Ordering::Relaxed);
-            self.core.exemplars.reload(&lsm).await?;
+            self.core.exemplar_ring.reload(&lsm).await?;
             self.core.metadata.reload(&lsm).await?;
         } else {
             self.take_exemplars_and_metadata(&step.rows);
@@ -277,7 +277,7 @@ impl Follower {
             if key.starts_with(keys::EXEMPLARS_PREFIX) {
                 // Values deleted from the store have left the ring, or are about to.
                 if let Some(value) = value {
-                    self.core.exemplars.follow(key, value);
+                    self.core.exemplar_ring.follow(key, value);
                 }
             } else if key.starts_with(keys::METADATA_PREFIX) {
                 self.core.metadata.follow(key, value.as_ref());

@@ -18,7 +18,7 @@ use self::counters::CoreCounters;
 use self::seal_state::SealState;
 use crate::delete::Tombstones;
 use crate::error::StoreError;
-use crate::exemplar::Exemplars;
+use crate::exemplar::ExemplarRing;
 use crate::head::Head;
 use crate::index::cache::IndexCache;
 use crate::index::partition::PartitionIndex;
@@ -46,7 +46,7 @@ pub(crate) struct Core {
     pub(crate) lsm: Lsm,
     pub(crate) head: Head,
     /// Exemplars; their series may no longer be in the head.
-    pub(crate) exemplars: Exemplars,
+    pub(crate) exemplar_ring: ExemplarRing,
     /// Metadata of metrics.
     pub(crate) metadata: Metadata,
     /// Decoded floats of earlier reads.
@@ -98,8 +98,8 @@ impl Core {
 
     /// Returns the targets of a commit.
     pub(crate) fn log_target(&self) -> LogTarget<'_> {
-        let Core { lsm, head, exemplars, metadata, .. } = self;
-        LogTarget { lsm, head, exemplars, metadata }
+        let Core { lsm, head, exemplar_ring, metadata, .. } = self;
+        LogTarget { lsm, head, exemplar_ring, metadata }
     }
 
     /// Observes the clock. Returns the earliest visible time, in ms: the start of the first

@@ -10,7 +10,7 @@ use super::counters::CoreCounters;
 use super::seal_state::{SealState, leaving_before};
 use crate::delete::Tombstones;
 use crate::error::StoreError;
-use crate::exemplar::Exemplars;
+use crate::exemplar::ExemplarRing;
 use crate::head::{Head, HeadLimits};
 use crate::index::cache::IndexCache;
 use crate::log::counters::LogCounters;
@@ -30,7 +30,7 @@ impl Core {
         mut meta: Meta,
         options: StoreOptions,
     ) -> Result<(Arc<Core>, Replay, Meta), StoreError> {
-        let exemplars = Exemplars::open(&lsm, options.exemplars_max).await?;
+        let exemplar_ring = ExemplarRing::open(&lsm, options.exemplars_max).await?;
         let metadata = Metadata::open(&lsm).await?;
         let head = Head::new(HeadLimits::new(&options), &options.sizes);
         let tombstones = Tombstones::new(std::mem::take(&mut meta.tombstones));
@@ -61,7 +61,7 @@ impl Core {
         let core = Arc::new(Core {
             lsm,
             head,
-            exemplars,
+            exemplar_ring,
             metadata,
             columns: Arc::new(ColumnCache::new(options.columns_bytes_max)),
             log: tokio::sync::Mutex::new(log),

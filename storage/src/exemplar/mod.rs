@@ -39,8 +39,8 @@ pub const EXEMPLAR_BYTES_MEAN_MAX: usize = 1024;
 /// Maximum number of warnings in an answer; the rest is counted.
 const WARNINGS_MAX: usize = 10;
 
-/// The exemplars of a store.
-pub(crate) struct Exemplars(Mutex<Ring>);
+/// Newest exemplars of a store, in memory and stored.
+pub(crate) struct ExemplarRing(Mutex<Ring>);
 
 /// Checks a key and its value.
 pub(crate) fn check_entry(key: &[u8], bytes: &[u8]) -> Result<(), StoreError> {
@@ -48,10 +48,10 @@ pub(crate) fn check_entry(key: &[u8], bytes: &[u8]) -> Result<(), StoreError> {
     value::decode(key, bytes).map(drop)
 }
 
-impl Exemplars {
+impl ExemplarRing {
     /// Returns an empty ring with a maximum number of exemplars; 0 turns it off.
-    pub(crate) fn new(exemplars_max: usize) -> Exemplars {
-        Exemplars(Mutex::new(Ring::new(Limits {
+    pub(crate) fn new(exemplars_max: usize) -> ExemplarRing {
+        ExemplarRing(Mutex::new(Ring::new(Limits {
             exemplars_max,
             per_series_max: EXEMPLARS_PER_SERIES_MAX,
             bytes_max: exemplars_max.saturating_mul(EXEMPLAR_BYTES_MEAN_MAX),
@@ -59,8 +59,8 @@ impl Exemplars {
     }
 
     /// Reads the stored exemplars.
-    pub(crate) async fn open(lsm: &Lsm, exemplars_max: usize) -> Result<Exemplars, StoreError> {
-        let exemplars = Exemplars::new(exemplars_max);
+    pub(crate) async fn open(lsm: &Lsm, exemplars_max: usize) -> Result<ExemplarRing, StoreError> {
+        let exemplars = ExemplarRing::new(exemplars_max);
         let mut scan = lsm.scan_prefix(keys::EXEMPLARS_PREFIX).await?;
         while let Some((key, bytes)) = scan.next().await? {
             exemplars.lock().replay(&key, &bytes);
@@ -79,7 +79,7 @@ impl Exemplars {
     /// Replaces all exemplars by those that another process has stored.
     pub(crate) async fn reload(&self, lsm: &Lsm) -> Result<(), StoreError> {
         let exemplars_max = self.stats().exemplars_max;
-        let read = Exemplars::open(lsm, exemplars_max).await?;
+        let read = ExemplarRing::open(lsm, exemplars_max).await?;
         std::mem::swap(&mut *self.lock(), &mut *read.lock());
         Ok(())
     }
@@ -143,7 +143,7 @@ impl Exemplars {
         len
     }
 
-    /// Adds exemplars that are durable now. `value_bytes` is the result of [`Exemplars::put`].
+    /// Adds exemplars that are durable now. `value_bytes` is the result of [`ExemplarRing::put`].
     pub(crate) fn apply(&self, stage: &mut Stage, value_bytes: usize) {
         let mut ring = self.lock();
         ring.forget_dead();

@@ -6,7 +6,7 @@ use foldhash::fast::RandomState;
 use model::{Batch, Exemplar, Labels};
 
 use super::ring::Ring;
-use super::{Exemplars, Taken};
+use super::{ExemplarRing, Taken};
 use crate::index::KnownLabels;
 use crate::outcome::{AppendOutcome, REJECTIONS_MAX};
 use crate::window::TimeBounds;
@@ -76,7 +76,7 @@ impl Stage {
     /// Source: `AppendExemplar` and `commitExemplars` in `tsdb/head_append.go` of Prometheus.
     pub(crate) fn decide(
         &mut self,
-        exemplars: &Exemplars,
+        exemplars: &ExemplarRing,
         head: &impl KnownLabels,
         bounds: TimeBounds,
         batch: &Batch,

@@ -257,7 +257,7 @@ impl Head {
                 self.for_each(|slot, series| all.push((series.labels.clone(), slot)));
                 all
             };
-            slots = in_order(&self.order.slots(generation, all), &slots);
+            slots = sort_like(&self.order.slots(generation, all), &slots);
             is_ordered = true;
         }
         Matching { generation, slots, is_ordered }
@@ -529,7 +529,7 @@ impl Head {
 }
 
 /// Returns `some` in the order of `known`, followed by the slots that `known` lacks.
-fn in_order(known: &[u32], some: &[u32]) -> Vec<u32> {
+fn sort_like(known: &[u32], some: &[u32]) -> Vec<u32> {
     let words = some.iter().max().map_or(0, |max| *max as usize / 64 + 1);
     let mut waiting = vec![0_u64; words];
     some.iter().for_each(|slot| waiting[*slot as usize / 64] |= 1 << (slot % 64));

@@ -68,7 +68,7 @@ impl HeadOrder {
                 new.sort_unstable();
                 merged(std::mem::take(&mut sorted.entries), new)
             }
-            None => in_order(all(), self.halved_len_min),
+            None => sort_halves(all(), self.halved_len_min),
         };
         let slots = entries.iter().map(|(_, slot)| *slot).collect();
         *sorted = Sorted { entries, slots, generation };
@@ -77,7 +77,7 @@ impl HeadOrder {
 }
 
 /// Sorts entries, many of them on two threads: one thread takes a second for a million.
-fn in_order(mut entries: Vec<OrderedSeries>, halved_len_min: usize) -> Vec<OrderedSeries> {
+fn sort_halves(mut entries: Vec<OrderedSeries>, halved_len_min: usize) -> Vec<OrderedSeries> {
     if entries.len() < halved_len_min {
         entries.sort_unstable();
         return entries;

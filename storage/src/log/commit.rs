@@ -28,7 +28,7 @@ use super::queue::Pending;
 use super::record::LogRecord;
 use crate::epoch::Epoch;
 use crate::error::StoreError;
-use crate::exemplar::{self, Exemplars};
+use crate::exemplar::{self, ExemplarRing};
 use crate::head::Head;
 use crate::keys;
 use crate::lsm::{Lsm, WriteSet};
@@ -89,7 +89,7 @@ pub(crate) struct Log {
 pub(crate) struct LogTarget<'a> {
     pub(crate) lsm: &'a Lsm,
     pub(crate) head: &'a Head,
-    pub(crate) exemplars: &'a Exemplars,
+    pub(crate) exemplar_ring: &'a ExemplarRing,
     pub(crate) metadata: &'a Metadata,
 }
 
@@ -112,7 +112,7 @@ pub(crate) struct CommitCounts {
     /// Rejected samples.
     pub(crate) rejected: usize,
     /// Exemplars by outcome.
-    pub(crate) exemplars: ExemplarCounts,
+    pub(crate) exemplar_counts: ExemplarCounts,
     /// Metadata entries that were dropped.
     pub(crate) metadata_dropped: usize,
     /// Accepted samples that are older than the newest sample of their series.
@@ -188,19 +188,20 @@ impl Log {
         for pending in group {
             let mut outcome = self.decide(target.head, bounds, floors, pending, &mut out_of_order);
             let batch = &pending.batch;
-            let LogTarget { head, exemplars, metadata, .. } = *target;
-            self.staged_exemplars.decide(exemplars, head, bounds, batch, &mut outcome);
+            let LogTarget { head, exemplar_ring, metadata, .. } = *target;
+            self.staged_exemplars.decide(exemplar_ring, head, bounds, batch, &mut outcome);
             self.staged_metadata.decide(metadata, batch, &mut outcome);
             outcomes.push(outcome);
         }
         let histograms = self.record.histograms.len();
-        let log_bytes = self.write(target).await.inspect_err(|error| self.failure.set(error))?;
+        let log_bytes =
+            self.write_and_apply(target).await.inspect_err(|error| self.failure.set(error))?;
         let counts = CommitCounts {
             samples: outcomes.iter().map(|o| o.accepted).sum(),
             histograms,
             duplicates: outcomes.iter().map(|o| o.duplicates).sum(),
             rejected: outcomes.iter().map(|o| o.rejected.total()).sum(),
-            exemplars: outcomes.iter().map(|o| o.exemplars.counts()).sum(),
+            exemplar_counts: outcomes.iter().map(|o| o.exemplars.counts()).sum(),
             metadata_dropped: outcomes.iter().map(|o| o.metadata_dropped).sum(),
             out_of_order,
             log_bytes,
@@ -212,8 +213,8 @@ impl Log {
 
     /// Makes the record durable with exemplars and metadata, then applies them. Returns the length
     /// of the record.
-    async fn write(&mut self, target: &LogTarget<'_>) -> Result<usize, StoreError> {
-        let LogTarget { lsm, head, exemplars, metadata } = *target;
+    async fn write_and_apply(&mut self, target: &LogTarget<'_>) -> Result<usize, StoreError> {
+        let LogTarget { lsm, head, exemplar_ring, metadata } = *target;
         let has_record = !self.record.runs.is_empty();
         if !has_record && self.staged_exemplars.is_empty() && self.staged_metadata.is_empty() {
             return Ok(0);
@@ -226,15 +227,20 @@ impl Log {
             log_bytes = record.len();
             set.put(keys::log(self.epoch, sequence), record);
         }
-        let exemplar_bytes = exemplars.put(&self.staged_exemplars, &mut set);
+        let exemplar_bytes = exemplar_ring.put(&self.staged_exemplars, &mut set);
         metadata.put(&self.staged_metadata, &mut set);
         self.write_started_at = Some(Instant::now());
         lsm.commit(set).await?;
-        exemplars.apply(&mut self.staged_exemplars, exemplar_bytes);
+        exemplar_ring.apply(&mut self.staged_exemplars, exemplar_bytes);
         metadata.apply(&mut self.staged_metadata);
-        if !has_record {
-            return Ok(0);
+        if has_record {
+            self.apply_record(head, log_bytes);
         }
+        Ok(log_bytes)
+    }
+
+    /// Applies the record, which is durable and has `log_bytes` bytes, to the head.
+    fn apply_record(&mut self, head: &Head, log_bytes: usize) {
         let info = self.epochs.entry(self.epoch).or_default();
         info.record_count += 1;
         info.bytes += log_bytes as u64;
@@ -253,6 +259,5 @@ impl Log {
         if let Some(earliest_ms) = earliest_ms {
             head.changes.note(earliest_ms);
         }
-        Ok(log_bytes)
     }
 }

@@ -220,7 +220,10 @@ impl Lsm {
         self.counters.counts()
     }
 
-    /// Drops the segments of partitions before one. Their keys have been deleted.
+    /// Drops the segments of partitions before one, which frees space without reading SSTs.
+    ///
+    /// The caller has deleted all keys: the compactor drops segments later, and not at all if the
+    /// process ends first.
     pub(crate) fn drop_partitions_before(&self, partition: PartitionId) {
         self.compaction_requests.drop_partitions_before(partition);
     }

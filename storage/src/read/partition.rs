@@ -78,7 +78,7 @@ pub(crate) async fn load(
         .filter(|(_, parts)| !parts.is_empty())
         .map(|((id, labels), parts)| (*id, (labels.clone(), parts)))
         .collect();
-    Ok(Loaded { series: in_order(core, index, found, budget).await? })
+    Ok(Loaded { series: sort_with_index(core, index, found, budget).await? })
 }
 
 /// Loads the parts of some series in a time range and its windows.
@@ -142,8 +142,8 @@ async fn latest_of(
     Ok(times.max())
 }
 
-/// Sorts series of a partition by labels.
-async fn in_order<T>(
+/// Sorts series of a partition by labels; many of them by the order that the index knows.
+async fn sort_with_index<T>(
     core: &Core,
     index: &Arc<PartitionIndex>,
     mut found: Vec<(u32, (Labels, T))>,
@@ -210,8 +210,8 @@ pub(crate) async fn matching_labels(
     }
     let listed = labels.iter().filter(|(id, _)| !without.contains(*id));
     let found = listed.map(|(id, labels)| (*id, (labels.clone(), ()))).collect();
-    let in_order = in_order(core, index, found, budget).await?;
-    Ok(in_order.into_iter().map(|(labels, ())| labels).collect())
+    let sorted = sort_with_index(core, index, found, budget).await?;
+    Ok(sorted.into_iter().map(|(labels, ())| labels).collect())
 }
 
 /// Returns the label order of a partition; the first call takes a while.

@@ -132,7 +132,10 @@ pub(super) async fn matching_in_order(
 }
 
 /// Sorts series by labels.
-fn in_order<T>(series: Vec<(Labels, T)>, budget: &Budget) -> Result<Vec<(Labels, T)>, BudgetError> {
+fn sort_by_labels<T>(
+    series: Vec<(Labels, T)>,
+    budget: &Budget,
+) -> Result<Vec<(Labels, T)>, BudgetError> {
     let weight = |(labels, _): &(Labels, T)| labels.as_bytes().len();
     sort_by(series, &mut Checkpoint::new(budget), weight, |a, b| a.0.cmp(&b.0))
 }
@@ -166,8 +169,8 @@ async fn select_head(
         append(&mut newest, in_share.newest);
     }
     if !core.head.is_ordered(&matching) {
-        found = in_order(found, budget)?;
-        newest = in_order(newest, budget)?;
+        found = sort_by_labels(found, budget)?;
+        newest = sort_by_labels(newest, budget)?;
     }
     Ok(InHead { found, newest })
 }

@@ -87,7 +87,7 @@ impl Source for Store {
         query: &ExemplarQuery,
         budget: &Budget,
     ) -> Result<Answer<SeriesExemplars>, SourceError> {
-        Ok(self.core.exemplars.select(query, budget)?)
+        Ok(self.core.exemplar_ring.select(query, budget)?)
     }
 
     fn metadata(&self, metric: Option<&str>, limit: usize) -> Answer<KnownMetric> {

@@ -148,7 +148,7 @@ impl Store {
         let core = &self.core;
         let (log, seals) = (&core.log_counters, &core.counters);
         let (ring, table, index) =
-            (core.exemplars.stats(), core.metadata.stats(), core.index.stats());
+            (core.exemplar_ring.stats(), core.metadata.stats(), core.index.stats());
         let follow = self.progress.as_ref().map(|progress| progress.stats());
         let columns = core.columns.stats();
         let blocks = core.lsm.block_cache_stats();
