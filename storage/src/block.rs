@@ -1,30 +1,9 @@
 //! The values that a seal writes: series blocks, run directories, pages of the forward index.
 //!
 //! A block holds 16 to 64 series of one metric, sorted by id (and so, but for latecomers, by
-//! labels), with a directory at its head:
+//! labels). A block counts only if its run's directory lists it.
 //!
-//! ```text
-//! crc32c:4 LE of key, header length and header │ header length:4 LE
-//! header: version:1 = 1 │ series │ ( id − id before − 1 │ bytes of its frames ) × series
-//! frames of the first series, end to end │ frames of the second │ …
-//! 0 × 16
-//! ```
-//!
-//! A run directory lists the blocks of one metric, window and run. A block counts only if its
-//! run's directory lists it:
-//!
-//! ```text
-//! crc32c:4 LE │ blocks │ ( first id − last id before − 1 │ last id − first id │ bytes
-//!                          │ zigzag(min time) │ max time − min time ) × blocks
-//! ```
-//!
-//! A page of the forward index holds the labels of the ids from 128 × page on:
-//!
-//! ```text
-//! crc32c:4 LE │ series │ ( length │ packed labels ) × series
-//! ```
-//!
-//! Everything without a width is a LEB128 varint; the first "before" is −1.
+//! Layouts: "Series block", "Run directory" and "Page of the forward index" in `docs/formats.md`.
 
 use std::ops::Range;
 

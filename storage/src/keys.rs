@@ -1,40 +1,7 @@
-//! Keys of the store, byte by byte.
+//! Keys of the store: builders and parsers.
 //!
-//! Numbers are big-endian so that bytes sort as numbers do; a partition is its number of days since
-//! the epoch with the sign bit flipped. Each partition is a segment (9 bytes), and so is each log
-//! epoch (5 bytes), because they are deleted whole. All other keys form one segment per letter.
-//!
-//! ```text
-//! log record      l  epoch:4  sequence:8
-//! cross-partition dictionary
-//!                 d  name 00 01  value 00 01  partition:8                    (empty value)
-//! store           m  e                                     next and first log epoch
-//!                 m  o                                     process that writes to the store
-//!                 m  v                                     format of the store
-//!                 m  p  partition:8                        registered series of a partition
-//!                 m  w  window:8                           window sealed up to this epoch
-//!                 m  i  epoch:4  number:4                  intent: blocks that no directory lists
-//!                 m  t  epoch:4                            tombstone: a delete up to that epoch
-//!                 m  g  partition:8                        deleted ids of a partition
-//!                 m  b                                     first partition kept, until all before it are deleted
-//!                 m  c                                     records of log epochs at a start
-//!                 m  f  name 00 01                         note of a tool
-//!                 m  r                                     progress of the retention rules
-//!                 m  s                                     first partition kept by size
-//! metadata        n  metric 00 01                          metadata of a metric
-//! exemplars       x  number:8                              exemplars of one commit, numbered from here
-//! partition       p  partition:8  b  metric:8  window:1  epoch:4  first id:4 series block
-//!                 p  partition:8  c  metric:8  window:1  epoch:4             run directory
-//!                 p  partition:8  f  page:4                                  forward index
-//!                 p  partition:8  i  name 00 01  value 00 01  base id:4      postings
-//! ```
-//!
-//! - *metric* is a hash of the metric's name ([`metric_hash`]): fixed width, and harmless where
-//!   two names share one, since a block names its series by id.
-//! - *window* is the index of the two hours in the day, 0 to 11; elsewhere the number of windows
-//!   since the epoch, sign bit flipped.
-//! - *epoch* of a run is the log epoch that was sealed: of two runs of a window the later one wins.
-//! - *name* and *value* are escaped, 00 to 00 ff, so that 00 01 ends them and order is kept.
+//! Layout: "Keys" in `docs/formats.md`. Each partition is a segment, and so is each log epoch,
+//! because they are deleted whole; all other keys form one segment per letter.
 
 use crate::epoch::Epoch;
 use crate::window::{PartitionId, Window};

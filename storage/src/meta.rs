@@ -119,8 +119,7 @@ fn decode_kept_from(bytes: &[u8]) -> Result<PartitionId, StoreError> {
     Ok(PartitionId::new(i64::from_le_bytes(body)))
 }
 
-/// Encodes the value of [`keys::KEPT_BY_SIZE`]: a partition and the size limit, 8 bytes each,
-/// little endian.
+/// Encodes the value of [`keys::KEPT_BY_SIZE`].
 pub(crate) fn encode_kept_by_size(partition: PartitionId, bytes_max: u64) -> Vec<u8> {
     let body = [partition.number().to_le_bytes(), bytes_max.to_le_bytes()].concat();
     value::encode(keys::KEPT_BY_SIZE, &body)
@@ -136,7 +135,7 @@ fn decode_kept_by_size(bytes: &[u8]) -> Result<(PartitionId, u64), StoreError> {
     }
 }
 
-/// Encodes the value of [`keys::RECORDS`]: number of epochs, then number and records of each.
+/// Encodes the value of [`keys::RECORDS`].
 pub(crate) fn encode_records(records: &[(Epoch, u64)]) -> Vec<u8> {
     let mut body = Vec::new();
     push_varint(&mut body, records.len() as u64);
@@ -212,7 +211,7 @@ async fn read_numbers<K: Ord, V>(
     Ok(numbers)
 }
 
-/// Encodes the value of [`keys::EPOCH`]: both numbers, 4 bytes each, little endian.
+/// Encodes the value of [`keys::EPOCH`].
 pub(crate) fn encode_epochs(next: Epoch, first: Epoch) -> Vec<u8> {
     value::encode(keys::EPOCH, &[next, first].map(|epoch| epoch.number().to_le_bytes()).concat())
 }
@@ -242,7 +241,7 @@ pub(crate) fn put_intent(
     key
 }
 
-/// Encodes an intent: number of keys, then length and bytes of each, as varints.
+/// Encodes an intent.
 fn encode_intent(key: &[u8], blocks: &[Vec<u8>]) -> Vec<u8> {
     let mut body = Vec::new();
     push_varint(&mut body, blocks.len() as u64);

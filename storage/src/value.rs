@@ -1,10 +1,6 @@
 //! Stored form of every value except blocks: a checksum and the rest.
 //!
-//! ```text
-//! crc32c:4 LE of key and rest │ rest
-//! ```
-//! The checksum includes the key, so that a value under a wrong key is found, too.
-//! The key is part of the sum, so that a value under a wrong key is found too.
+//! Layout: "Values" in `docs/formats.md`.
 
 use crate::error::StoreError;
 use crate::keys;

@@ -1,12 +1,6 @@
 //! The stored form of a tombstone; its epoch is in the key.
 //!
-//! ```text
-//! crc32c:4 LE of key and rest │ version:1 = 1 │ is cleaned:1
-//! zigzag(first time) │ zigzag(last time)
-//! selectors │ ( matchers │ ( op:1 │ length │ name │ length │ value ) × matchers ) × selectors
-//! ```
-//!
-//! *Op*: 0 `=`, 1 `!=`, 2 `=~`, 3 `!~`. Everything without a width is a LEB128 varint.
+//! Layout: "Tombstone" in `docs/formats.md`.
 
 use super::Tombstone;
 use crate::error::StoreError;

@@ -1,13 +1,6 @@
 //! Stored form of the exemplars of one commit.
 //!
-//! ```text
-//! crc32c:4 LE of key and rest │ version:1 = 1
-//! series │ ( length │ packed labels ) × series
-//! exemplars │ ( series │ zigzag(time − time before) │ value:8 LE │ length │ packed labels ) × exemplars
-//! ```
-//!
-//! Everything without a width is a LEB128 varint. Series are counted from 0 in the value; the first
-//! time before is 0. Exemplars are in the order of acceptance, numbered from the number in the key.
+//! Layout: "Exemplars" in `docs/formats.md`.
 
 use std::collections::HashMap;
 

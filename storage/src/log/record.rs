@@ -1,29 +1,7 @@
 //! The log record of one group commit. Each series is defined once in an epoch.
 //!
-//! ```text
-//! crc32c:4 LE of the rest │ version:1 = 1 or 2
-//! first reference │ definitions │ ( length │ packed labels ) × definitions
-//! runs │ ( zigzag(reference − reference before − 1) │ samples ) × runs
-//! zigzag(time − time before) × floats
-//! value:8 LE × floats
-//! ```
-//!
-//! That is version 1, which holds only floats. A record with histograms or starts has version 2:
-//! the number of samples of a run is shifted left by one bit, which is set for histograms, and
-//! the values are followed by
-//!
-//! ```text
-//! starts │ zigzag(start − start before) × starts
-//! ( bytes │ frames end to end ) × runs of histograms
-//! ```
-//!
-//! The first floats have the listed starts; the starts of all later floats are unknown.
-//! [`chunk::histogram`] defines the frames. A frame ends where times do not ascend, or where a
-//! hint was not decided against the previous sample.
-//!
-//! Everything without a width is a LEB128 varint. References count from 0 in each log epoch,
-//! in the order of definition. The first "before" is −1 for references and 0 for times and
-//! starts.
+//! Layout: "Log record" in `docs/formats.md`. Histograms are stored as frames of
+//! [`chunk::histogram`].
 
 use model::{Advance, Labels, ResetHint, SampleBatch};
 

@@ -1,9 +1,7 @@
 //! Number of the newest durable commit of a store on a local disk. Without it, a missing newest WAL
 //! file could not be noticed.
 //!
-//! ```text
-//! P/tessella/newest:   crc32c:4 LE of the rest │ number of the newest durable commit:8 LE
-//! ```
+//! Layout: "Newest commit" in `docs/formats.md`.
 //!
 //! The file is overwritten in place after each commit and not synced, which costs one or two
 //! microseconds. So it is exact after a crash of the process. After a crash of the machine it may

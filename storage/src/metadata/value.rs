@@ -1,12 +1,6 @@
 //! Stored form of the metadata of a metric.
 //!
-//! ```text
-//! crc32c:4 LE of key and rest │ version:1 = 1 │ number
-//! entries │ ( type:1 │ length │ help │ length │ unit ) × entries
-//! ```
-//!
-//! Everything without a width is a LEB128 varint. Numbers order metrics by time of writing. Types:
-//! 0 unknown, 1 counter, 2 gauge, 3 histogram, 4 gauge histogram, 5 summary, 6 info, 7 state set.
+//! Layout: "Metadata" in `docs/formats.md`.
 
 use model::{MetricKind, MetricMetadata};
 

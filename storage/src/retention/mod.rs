@@ -3,14 +3,8 @@
 //! The setting may change while the store is open. Rules expire whole windows of two hours. If
 //! several rules match a series, the rule with the shortest time applies.
 //!
-//! ```text
-//! crc32c:4 LE of key and rest │ version:1 = 1 │ rules
-//! ( zigzag(time) │ zigzag(first time that is kept)
-//!   matchers │ ( op:1 │ length │ name │ length │ value ) × matchers ) × rules
-//! ```
-//!
-//! This value of [`keys::RULES`] has the expiry floor of each rule. Everything without a width is a
-//! LEB128 varint, and a matcher is encoded as in a tombstone.
+//! The value of [`keys::RULES`] has the expiry floor of each rule. Layout: "Retention rules" in
+//! `docs/formats.md`.
 
 mod reference;
 

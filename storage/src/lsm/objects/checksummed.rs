@@ -1,10 +1,7 @@
 //! Object store that adds a checksum to manifests and compaction lists. SlateDB's have none: a
 //! flipped bit could hide an SST, or reference another one.
 //!
-//! ```text
-//! manifest/NUMBER.manifest, compactions/NUMBER.compactions:
-//!   what slatedb writes │ crc32c:4 LE of the object's name and that │ "tessella"
-//! ```
+//! Layout: "Manifests and lists of compactions" in `docs/formats.md`.
 //!
 //! It also reports a file that ends before a requested range. Object stores answer such a request
 //! with an error that SlateDB takes for a transient one and retries without end.

@@ -1,15 +1,10 @@
 //! Cache of SST parts on a local disk, for remote object stores.
 //!
 //! SSTs are immutable, so an undamaged part is always valid. WAL files, manifests and compaction
-//! lists are not cached, and compactions bypass the cache.
+//! lists are not cached, and compactions bypass the cache. A part that is damaged, or cannot be
+//! read or written, is fetched instead. The least recently used parts are evicted first.
 //!
-//! ```text
-//! folder/name of the file.number of the part, in hexadecimal
-//!   crc32c:4 LE of the rest │ bytes of the whole file:8 LE │ bytes of the part
-//! ```
-//!
-//! A part that is damaged, or cannot be read or written, is fetched instead. The least recently
-//! used parts are evicted first.
+//! Layout: "Parts of the disk cache" in `docs/formats.md`.
 
 mod files;
 
