@@ -289,9 +289,9 @@ impl Follower {
     /// lag.
     async fn hide(&mut self, meta: &Meta) {
         let kept_from = meta.kept_from.unwrap_or(PartitionId::MIN);
-        let is_gone = |partition: &&PartitionId| !meta.partitions.contains_key(partition);
-        let gone = self.core.read_partitions(|all| all.keys().filter(is_gone).max().copied());
-        let first_kept = kept_from.max(gone.map_or(PartitionId::MIN, PartitionId::next));
+        let is_deleted = |partition: &&PartitionId| !meta.partitions.contains_key(partition);
+        let deleted = self.core.read_partitions(|all| all.keys().filter(is_deleted).max().copied());
+        let first_kept = kept_from.max(deleted.map_or(PartitionId::MIN, PartitionId::next));
         if first_kept <= self.first_kept {
             return;
         }
@@ -326,9 +326,9 @@ impl Follower {
                 core.counters.note_deleted();
             }
             partitions.clone_from(&meta.partitions);
-            for (partition, gone) in &meta.gone {
-                if self.meta.gone.get(partition) != Some(gone) {
-                    core.index.set_deleted(*partition, gone.clone());
+            for (partition, deleted) in &meta.deleted_ids {
+                if self.meta.deleted_ids.get(partition) != Some(deleted) {
+                    core.index.set_deleted(*partition, deleted.clone());
                 }
             }
             self.meta = meta;

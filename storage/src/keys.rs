@@ -145,7 +145,7 @@ pub(crate) const RULES: &[u8] = b"mr";
 /// Prefix of the tombstones.
 pub(crate) const TOMBSTONES_PREFIX: &[u8] = b"mt";
 /// Prefix of the deleted ids.
-pub(crate) const GONE_PREFIX: &[u8] = b"mg";
+pub(crate) const DELETED_IDS_PREFIX: &[u8] = b"mg";
 
 /// Returns the key of a log epoch's tombstone.
 pub(crate) fn tombstone(epoch: Epoch) -> Vec<u8> {
@@ -160,8 +160,8 @@ pub(crate) fn parse_tombstone(key: &[u8]) -> Option<Epoch> {
 }
 
 /// Returns the key of a partition's deleted ids.
-pub(crate) fn gone(partition: PartitionId) -> Vec<u8> {
-    let mut key = GONE_PREFIX.to_vec();
+pub(crate) fn deleted_ids(partition: PartitionId) -> Vec<u8> {
+    let mut key = DELETED_IDS_PREFIX.to_vec();
     push_ordered(&mut key, partition.number());
     key
 }

@@ -46,7 +46,7 @@ pub(crate) struct Meta {
     /// Progress of the retention rules.
     pub(crate) rules: Keeping,
     /// Deleted ids by partition.
-    pub(crate) gone: BTreeMap<PartitionId, RoaringBitmap>,
+    pub(crate) deleted_ids: BTreeMap<PartitionId, RoaringBitmap>,
 }
 
 impl Meta {
@@ -99,11 +99,11 @@ pub(crate) async fn read_meta(lsm: &Lsm) -> Result<Meta, StoreError> {
     while let Some((key, bytes)) = scan.next().await? {
         meta.tombstones.push(delete::decode(&key, &bytes)?);
     }
-    let mut scan = lsm.scan_prefix(keys::GONE_PREFIX).await?;
+    let mut scan = lsm.scan_prefix(keys::DELETED_IDS_PREFIX).await?;
     while let Some((key, bytes)) = scan.next().await? {
-        let partition = keys::parse_ordered(&key, keys::GONE_PREFIX)
+        let partition = keys::parse_ordered(&key, keys::DELETED_IDS_PREFIX)
             .ok_or_else(|| value::corrupt(&key, "malformed key"))?;
-        meta.gone.insert(PartitionId::new(partition), decode_postings(&key, &bytes)?);
+        meta.deleted_ids.insert(PartitionId::new(partition), decode_postings(&key, &bytes)?);
     }
     Ok(meta)
 }
@@ -180,8 +180,8 @@ pub(crate) fn check_entry(key: &[u8], bytes: &[u8]) -> Result<(), StoreError> {
             numbered(keys::WATERMARKS_PREFIX)?;
             value::decode_u32(key, bytes).map(drop)
         }
-        keys::GONE_PREFIX => {
-            numbered(keys::GONE_PREFIX)?;
+        keys::DELETED_IDS_PREFIX => {
+            numbered(keys::DELETED_IDS_PREFIX)?;
             decode_postings(key, bytes).map(drop)
         }
         keys::INTENTS_PREFIX => decode_intent(key, bytes).map(drop),

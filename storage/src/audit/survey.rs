@@ -121,7 +121,7 @@ async fn survey_lsm(
     for (number, series_count) in &meta.partitions {
         let mut found =
             partition::walk(&lsm, *number, *series_count, Depth::Headers, &mut count).await?;
-        found.series_gone = meta.gone.get(number).map_or(0, roaring::RoaringBitmap::len);
+        found.series_gone = meta.deleted_ids.get(number).map_or(0, roaring::RoaringBitmap::len);
         done += found.file_bytes;
         on_progress(done, size.bytes);
         survey.partitions.push(found);

@@ -30,7 +30,7 @@ impl Core {
     /// Does one turn of the deletes in progress: searches the series of one delete, without the
     /// lock, or drops the deleted samples of a few series.
     pub(crate) async fn take_turn(self: &Arc<Self>, mut log: tokio::sync::MutexGuard<'_, Log>) {
-        let Some((epoch, selectors)) = log.sought() else {
+        let Some((epoch, selectors)) = log.next_search() else {
             log.drop_some(&self.head, self.options.sizes.drop_series_max);
             drop(log);
             return tokio::task::yield_now().await;

@@ -217,9 +217,9 @@ impl Core {
     }
 
     /// Sets the ids of a partition whose series have no samples left.
-    pub(crate) fn set_deleted(&self, partition: PartitionId, gone: RoaringBitmap) {
+    pub(crate) fn set_deleted(&self, partition: PartitionId, deleted: RoaringBitmap) {
         // Together with the number of series, as in the look-ups.
-        self.read_partitions(|_| self.index.set_deleted(partition, gone));
+        self.read_partitions(|_| self.index.set_deleted(partition, deleted));
     }
 
     /// Sets the number of series that are registered in a partition.

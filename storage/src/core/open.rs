@@ -7,7 +7,7 @@ use tokio::sync::Notify;
 
 use super::Core;
 use super::counters::CoreCounters;
-use super::seal_state::{SealState, leaving_before};
+use super::seal_state::{SealState, deleting_before};
 use crate::delete::Tombstones;
 use crate::error::StoreError;
 use crate::exemplar::ExemplarRing;
@@ -41,16 +41,16 @@ impl Core {
             log_bytes = log.bytes(),
             "replayed the log"
         );
-        let leaving = leaving_before(&meta, &log);
-        let sealing = tokio::sync::Mutex::new(SealState::new(&meta, leaving));
-        meta.kept_from = leaving;
-        if let Some(first_kept) = leaving {
+        let deleting = deleting_before(&meta, &log);
+        let sealing = tokio::sync::Mutex::new(SealState::new(&meta, deleting));
+        meta.kept_from = deleting;
+        if let Some(first_kept) = deleting {
             head.changes.note_deleted_before(first_kept.start_ms());
         }
         let stored = std::mem::take(&mut meta.rules);
         let index = IndexCache::new(options.index_cache_bytes_max, options.sizes);
-        for (partition, gone) in &meta.gone {
-            index.set_deleted(*partition, gone.clone());
+        for (partition, deleted) in &meta.deleted_ids {
+            index.set_deleted(*partition, deleted.clone());
         }
         let queue = Queue::new(log.failure().clone());
         if lsm.is_read_only() {

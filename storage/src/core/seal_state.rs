@@ -20,25 +20,25 @@ pub(crate) struct SealState {
     /// Number of intents since the start; makes their keys unique in an epoch.
     pub(crate) intent_count: u32,
     /// Leftovers of cleaning and of failed seals, deleted once no selection reads them.
-    pub(crate) leaving: VecDeque<Leaving>,
+    pub(crate) leftovers: VecDeque<Leftovers>,
     /// First kept partition, and the first selection that sees no earlier one. Earlier partitions
     /// are deleted once all earlier selections have ended.
-    pub(crate) leaving_before: Option<(PartitionId, u64)>,
+    pub(crate) deleting_before: Option<(PartitionId, u64)>,
     /// First kept partition, while it is stored.
     pub(crate) kept_from: Option<PartitionId>,
 }
 
 impl SealState {
-    /// Returns the state after a start; the deletion of partitions before `leaving_before` resumes.
-    pub(crate) fn new(meta: &Meta, leaving_before: Option<PartitionId>) -> SealState {
+    /// Returns the state after a start; the deletion of partitions before `deleting_before` resumes.
+    pub(crate) fn new(meta: &Meta, deleting_before: Option<PartitionId>) -> SealState {
         SealState {
             watermarks: meta.watermarks.clone(),
             first_epoch: meta.first_epoch,
             closed_window: Window::MIN,
             open: BTreeMap::new(),
             intent_count: 0,
-            leaving: VecDeque::new(),
-            leaving_before: leaving_before.map(|first_kept| (first_kept, 0)),
+            leftovers: VecDeque::new(),
+            deleting_before: deleting_before.map(|first_kept| (first_kept, 0)),
             kept_from: meta.kept_from,
         }
     }
@@ -46,15 +46,15 @@ impl SealState {
     /// Returns whether the stored first kept partition can be removed once `first_epoch` is the
     /// first log epoch: earlier partitions are deleted, and the log has no records of them. Their
     /// watermarks are deleted, too, so a replay would restore even their sealed records.
-    pub(crate) fn has_left(&self, log: &Log, first_epoch: Epoch) -> bool {
+    pub(crate) fn can_clear_kept_from(&self, log: &Log, first_epoch: Epoch) -> bool {
         let is_left = |first_kept: PartitionId| !has_records_before(log, first_epoch, first_kept);
-        self.leaving_before.is_none() && self.kept_from.is_some_and(is_left)
+        self.deleting_before.is_none() && self.kept_from.is_some_and(is_left)
     }
 }
 
 /// Returns the first kept partition if a start finds earlier ones: their deletion was interrupted,
 /// or the log has records of them.
-pub(crate) fn leaving_before(meta: &Meta, log: &Log) -> Option<PartitionId> {
+pub(crate) fn deleting_before(meta: &Meta, log: &Log) -> Option<PartitionId> {
     meta.kept_from.filter(|first_kept| {
         meta.partitions.range(..first_kept).next().is_some()
             || has_records_before(log, meta.first_epoch, *first_kept)
@@ -68,7 +68,7 @@ fn has_records_before(log: &Log, first_epoch: Epoch, partition: PartitionId) -> 
 
 /// Leftovers of a day, kept after a failure or for running selections.
 #[derive(Debug)]
-pub(crate) struct Leaving {
+pub(crate) struct Leftovers {
     /// First selection that does not read these leftovers.
     pub(crate) unread_from: u64,
     pub(crate) partition: PartitionId,
@@ -78,10 +78,10 @@ pub(crate) struct Leaving {
     pub(crate) ids: bool,
 }
 
-impl Leaving {
+impl Leftovers {
     /// Creates leftovers of runs that were not published.
-    pub(crate) fn unpublished(partition: PartitionId, intents: Vec<Vec<u8>>) -> Leaving {
-        Leaving::blocks(0, partition, intents)
+    pub(crate) fn unpublished(partition: PartitionId, intents: Vec<Vec<u8>>) -> Leftovers {
+        Leftovers::blocks(0, partition, intents)
     }
 
     /// Creates leftover blocks, which selections before `unread_from` may read.
@@ -89,12 +89,12 @@ impl Leaving {
         unread_from: u64,
         partition: PartitionId,
         intents: Vec<Vec<u8>>,
-    ) -> Leaving {
-        Leaving { unread_from, partition, intents, ids: false }
+    ) -> Leftovers {
+        Leftovers { unread_from, partition, intents, ids: false }
     }
 
     /// Creates leftover ids without samples, which selections before `unread_from` may read.
-    pub(crate) fn ids(unread_from: u64, partition: PartitionId) -> Leaving {
-        Leaving { unread_from, partition, intents: Vec::new(), ids: true }
+    pub(crate) fn ids(unread_from: u64, partition: PartitionId) -> Leftovers {
+        Leftovers { unread_from, partition, intents: Vec::new(), ids: true }
     }
 }

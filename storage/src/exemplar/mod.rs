@@ -167,4 +167,4 @@ pub(crate) fn bounded<'a>(lines: impl Iterator<Item = &'a str>) -> Vec<String> {
 }
 
 /// An accepted exemplar and its series.
-pub(crate) type Taken = (Labels, Exemplar);
+pub(crate) type AcceptedExemplar = (Labels, Exemplar);

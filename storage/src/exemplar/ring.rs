@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use foldhash::fast::RandomState;
 use model::{Exemplar, Labels, TimeRange};
 
-use super::{Taken, value};
+use super::{AcceptedExemplar, value};
 use crate::keys;
 use crate::value::corrupt;
 
@@ -54,7 +54,7 @@ pub(crate) struct RingStats {
 pub(super) struct Ring {
     limits: Limits,
     /// By number, which ascends in the order of acceptance.
-    entries: BTreeMap<u64, Taken>,
+    entries: BTreeMap<u64, AcceptedExemplar>,
     series: HashMap<Labels, OfSeries, RandomState>,
     /// Stored values by the number of their first exemplar.
     values: BTreeMap<u64, Stored>,
@@ -100,7 +100,7 @@ impl Ring {
 
     /// Adds the exemplars of one stored value, whose key has the next number. `value_bytes` is its
     /// size.
-    pub(super) fn apply(&mut self, taken: Vec<Taken>, value_bytes: usize) {
+    pub(super) fn apply(&mut self, taken: Vec<AcceptedExemplar>, value_bytes: usize) {
         let first = self.next_number;
         if taken.is_empty() {
             return;
@@ -281,7 +281,7 @@ impl Ring {
 }
 
 fn exemplar_bytes(exemplar: &Exemplar) -> usize {
-    exemplar.labels.as_bytes().len() + size_of::<Taken>() + EXEMPLAR_BYTES
+    exemplar.labels.as_bytes().len() + size_of::<AcceptedExemplar>() + EXEMPLAR_BYTES
 }
 
 fn series_bytes(labels: &Labels) -> usize {

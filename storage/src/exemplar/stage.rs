@@ -6,7 +6,7 @@ use foldhash::fast::RandomState;
 use model::{Batch, Exemplar, Labels};
 
 use super::ring::Ring;
-use super::{ExemplarRing, Taken};
+use super::{AcceptedExemplar, ExemplarRing};
 use crate::index::KnownLabels;
 use crate::outcome::{AppendOutcome, REJECTIONS_MAX};
 use crate::window::TimeBounds;
@@ -14,7 +14,7 @@ use crate::window::TimeBounds;
 /// Accepted exemplars that are not durable yet.
 #[derive(Default)]
 pub(crate) struct Stage {
-    taken: Vec<Taken>,
+    taken: Vec<AcceptedExemplar>,
     /// Series as the writes so far have changed them.
     series: HashMap<Labels, Staged, RandomState>,
     /// Counts the writes of the commit.
@@ -47,12 +47,12 @@ impl Stage {
         self.taken.is_empty()
     }
 
-    pub(super) fn exemplars(&self) -> &[Taken] {
+    pub(super) fn exemplars(&self) -> &[AcceptedExemplar] {
         &self.taken
     }
 
     /// Empties the stage and returns its exemplars.
-    pub(super) fn take(&mut self) -> Vec<Taken> {
+    pub(super) fn take(&mut self) -> Vec<AcceptedExemplar> {
         self.clear();
         std::mem::take(&mut self.taken)
     }

@@ -6,12 +6,12 @@ use model::{Exemplar, Labels, TimeRange};
 use proptest::prelude::*;
 
 use super::ring::{Limits, Ring};
-use super::{Taken, value};
+use super::{AcceptedExemplar, value};
 use crate::keys;
 
 const LIMITS: Limits = Limits { exemplars_max: 7, per_series_max: 4, bytes_max: usize::MAX };
 
-fn taken(series: u8, timestamp_ms: i64, number: usize) -> Taken {
+fn taken(series: u8, timestamp_ms: i64, number: usize) -> AcceptedExemplar {
     let labels = Labels::from_pairs([("n", series.to_string())]);
     let own = Labels::from_pairs([("trace_id", number.to_string())]);
     (labels, Exemplar { labels: own, timestamp_ms, value: number as f64 })
@@ -35,7 +35,7 @@ impl Stored {
         Stored { ring: Ring::new(limits), values: BTreeMap::new() }
     }
 
-    fn commit(&mut self, taken: Vec<Taken>) {
+    fn commit(&mut self, taken: Vec<AcceptedExemplar>) {
         for key in self.ring.dead() {
             self.values.remove(key);
         }
@@ -60,10 +60,10 @@ impl Stored {
 
 /// A ring with the same rules and no index.
 #[derive(Default)]
-struct Twin(Vec<Taken>);
+struct Twin(Vec<AcceptedExemplar>);
 
 impl Twin {
-    fn add(&mut self, (labels, exemplar): Taken, limits: Limits) {
+    fn add(&mut self, (labels, exemplar): AcceptedExemplar, limits: Limits) {
         self.0.push((labels.clone(), exemplar));
         let own = || self.0.iter().enumerate().filter(|(_, (other, _))| *other == labels);
         if own().count() > limits.per_series_max {

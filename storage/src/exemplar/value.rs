@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use foldhash::fast::RandomState;
 use model::{Exemplar, Labels};
 
-use super::Taken;
+use super::AcceptedExemplar;
 use crate::error::StoreError;
 use crate::value;
 use crate::varint::{
@@ -17,7 +17,7 @@ use crate::varint::{
 const VERSION: u8 = 1;
 
 /// Encodes the value of a key.
-pub(super) fn encode(key: &[u8], taken: &[Taken]) -> Vec<u8> {
+pub(super) fn encode(key: &[u8], taken: &[AcceptedExemplar]) -> Vec<u8> {
     let mut indexes: HashMap<&Labels, u64, RandomState> = HashMap::default();
     let mut series = Vec::new();
     let mut exemplars = Vec::new();
@@ -50,12 +50,12 @@ fn push_labels(out: &mut Vec<u8>, labels: &Labels) {
 /// Decodes the value of a key.
 ///
 /// Errors: damaged bytes. Memory is bounded by a few times their length, whatever they are.
-pub(super) fn decode(key: &[u8], bytes: &[u8]) -> Result<Vec<Taken>, StoreError> {
+pub(super) fn decode(key: &[u8], bytes: &[u8]) -> Result<Vec<AcceptedExemplar>, StoreError> {
     let body = value::decode(key, bytes)?;
     decode_body(body).map_err(|detail| value::corrupt(key, detail))
 }
 
-fn decode_body(body: &[u8]) -> Result<Vec<Taken>, String> {
+fn decode_body(body: &[u8]) -> Result<Vec<AcceptedExemplar>, String> {
     let (version, mut rest) = body.split_first().ok_or("value is cut short")?;
     if *version != VERSION {
         return Err(format!("unknown version {version}"));
@@ -88,7 +88,7 @@ mod tests {
     use crate::keys;
     use proptest::prelude::*;
 
-    fn taken() -> impl Strategy<Value = Vec<Taken>> {
+    fn taken() -> impl Strategy<Value = Vec<AcceptedExemplar>> {
         let labels = || {
             proptest::collection::btree_map("[a-z]{1,3}", "[a-zß]{1,300}", 0..3)
                 .prop_map(Labels::from_pairs)

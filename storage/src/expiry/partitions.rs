@@ -27,8 +27,8 @@ pub(crate) async fn delete_expired(core: &Core) -> Result<(), StoreError> {
     let mut state = core.sealing.lock().await;
     let by_time = core.floor_partition(core.observe_retention_time());
     let by_size = keeping.bytes.and_then(|bytes_max| first_that_fits(core, bytes_max));
-    let leaving = state.leaving_before.map(|(first_kept, _)| first_kept);
-    let Some(first_kept) = by_time.max(by_size).max(leaving) else {
+    let deleting = state.deleting_before.map(|(first_kept, _)| first_kept);
+    let Some(first_kept) = by_time.max(by_size).max(deleting) else {
         release(core, &state);
         return Ok(());
     };
@@ -38,7 +38,7 @@ pub(crate) async fn delete_expired(core: &Core) -> Result<(), StoreError> {
     }
     // Earlier selections still see the samples before the boundary, and see all of them.
     let (first_kept, unread_from) =
-        *state.leaving_before.get_or_insert_with(|| (first_kept, core.selections.next()));
+        *state.deleting_before.get_or_insert_with(|| (first_kept, core.selections.next()));
     if !core.selections.have_ended_before(unread_from) {
         return Ok(());
     }
@@ -89,7 +89,7 @@ pub(crate) async fn delete_expired(core: &Core) -> Result<(), StoreError> {
     }
     core.lsm.drop_partitions_before(first_kept);
     state.watermarks.retain(|window, _| *window >= first_window);
-    state.leaving_before = None;
+    state.deleting_before = None;
     super::dead_log::drop_dead_log(core, &mut state).await?;
     release(core, &state);
     Ok(())
@@ -126,7 +126,7 @@ fn releasable_from_ms(core: &Core) -> Option<i64> {
 /// sealed.
 pub(crate) async fn has_deleted_records(core: &Core) -> bool {
     let state = core.sealing.lock().await;
-    state.leaving_before.is_none()
+    state.deleting_before.is_none()
         && state.kept_from.is_some()
         && releasable_from_ms(core).is_some()
 }
@@ -189,7 +189,7 @@ pub(crate) async fn delete_partition(
     delete_range(&core.lsm, &start, &end).await?;
     let mut set = WriteSet::default();
     set.delete(&keys::partition_entry(partition));
-    set.delete(&keys::gone(partition));
+    set.delete(&keys::deleted_ids(partition));
     with_entry.iter().for_each(|key| set.delete(key));
     core.lsm.commit(set).await
 }

@@ -13,7 +13,7 @@ use crate::delete::{KeptSamples, Tombstone};
 use crate::epoch::Epoch;
 use crate::error::StoreError;
 use crate::samples::cursor::SeriesParts;
-use crate::samples::decided::Decided;
+use crate::samples::decided::DecidedHistogram;
 use crate::samples::part::{Floats, Parts, TailRoom};
 use crate::samples::scratch::Scratch;
 
@@ -155,7 +155,7 @@ impl OpenWindow {
             let is_claim = sample.histogram.reset_hint == ResetHint::NotReset;
             let this = HistogramBefore::of(&sample);
             let before = before.replace(this).filter(|_| is_claim);
-            open.append_histogram(&Decided { sample, before });
+            open.append_histogram(&DecidedHistogram { sample, before });
         };
         for (at, (timestamp_ms, value)) in floats.samples.iter().enumerate() {
             while let Some(sample) = histograms.next_if(|h| h.timestamp_ms < *timestamp_ms) {

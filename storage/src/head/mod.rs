@@ -191,20 +191,20 @@ impl Head {
     pub(crate) fn forget(&self, mut is_idle: impl FnMut(&HeadSeries) -> bool) -> usize {
         let (mut count, mut bytes) = (0, 0);
         for shard_index in 0..SHARD_COUNT {
-            let mut gone = Vec::new();
+            let mut removed = Vec::new();
             {
                 let mut shard = self.shard(shard_index as u32);
                 for (at, place) in shard.0.iter_mut().enumerate() {
                     if place.as_ref().is_some_and(|s| s.is_empty() && is_idle(s))
                         && let Some(series) = place.take()
                     {
-                        gone.push(((at * SHARD_COUNT + shard_index) as u32, series.labels));
+                        removed.push(((at * SHARD_COUNT + shard_index) as u32, series.labels));
                     }
                     bytes += place.as_ref().map_or(0, |series| series.bytes());
                 }
             }
-            count += gone.len();
-            for (slot, labels) in gone {
+            count += removed.len();
+            for (slot, labels) in removed {
                 self.forget_one(slot, &labels);
             }
         }
@@ -268,38 +268,43 @@ impl Head {
         matching.is_ordered && self.generation() == matching.generation
     }
 
-    /// Prefetches the series at `places`, their labels, windows and tails.
+    /// Prefetches the series at `positions`, their labels, windows and tails.
     ///
     /// Each pass follows the pointers that the previous pass has prefetched, for all series at
     /// once. A visit alone would wait for one cache line after another.
-    pub(crate) fn fetch(&self, matching: &Matching, places: Range<usize>) {
-        self.each(matching, places.clone(), prefetch);
-        self.each(matching, places.clone(), HeadSeries::fetch_windows);
-        self.each(matching, places, HeadSeries::fetch_tails);
+    pub(crate) fn fetch(&self, matching: &Matching, positions: Range<usize>) {
+        self.each(matching, positions.clone(), prefetch);
+        self.each(matching, positions.clone(), HeadSeries::fetch_windows);
+        self.each(matching, positions, HeadSeries::fetch_tails);
     }
 
-    /// Prefetches the columns of the series at `places`, after [`Head::fetch`].
-    pub(crate) fn fetch_columns(&self, matching: &Matching, places: Range<usize>) {
-        self.each(matching, places, HeadSeries::fetch_columns);
+    /// Prefetches the columns of the series at `positions`, after [`Head::fetch`].
+    pub(crate) fn fetch_columns(&self, matching: &Matching, positions: Range<usize>) {
+        self.each(matching, positions, HeadSeries::fetch_columns);
     }
 
-    fn each(&self, matching: &Matching, places: Range<usize>, mut call: impl FnMut(&HeadSeries)) {
-        for slot in &matching.slots[places] {
+    fn each(
+        &self,
+        matching: &Matching,
+        positions: Range<usize>,
+        mut call: impl FnMut(&HeadSeries),
+    ) {
+        for slot in &matching.slots[positions] {
             if let Some(series) = self.shard(*slot).series(*slot) {
                 call(series);
             }
         }
     }
 
-    /// Calls `visit` with the matching series at `places`.
+    /// Calls `visit` with the matching series at `positions`.
     pub(crate) fn visit(
         &self,
         matching: &Matching,
-        places: Range<usize>,
+        positions: Range<usize>,
         matchers: &[Matcher],
         mut visit: impl FnMut(&HeadSeries),
     ) {
-        for slot in &matching.slots[places] {
+        for slot in &matching.slots[positions] {
             let mut shard = self.shard(*slot);
             let Some(series) = shard.series(*slot) else { continue };
             let is_same = self.generation() == matching.generation

@@ -7,7 +7,7 @@ use model::{Histogram, HistogramSample, Labels, TimeRange, prefetch};
 
 use super::window::OpenWindow;
 use crate::epoch::Epoch;
-use crate::samples::decided::{Decided, has_same_value};
+use crate::samples::decided::{DecidedHistogram, has_same_value};
 use crate::samples::part::{Parts, TailRoom};
 use crate::samples::scratch::Scratch;
 use crate::window::{PartitionId, Window};
@@ -111,7 +111,12 @@ impl HeadSeries {
     }
 
     /// Adds a histogram from the log of an epoch.
-    pub(crate) fn append_histogram(&mut self, epoch: Epoch, decided: &Decided, s: &mut Scratch) {
+    pub(crate) fn append_histogram(
+        &mut self,
+        epoch: Epoch,
+        decided: &DecidedHistogram,
+        s: &mut Scratch,
+    ) {
         self.note_newest_histogram(&decided.sample);
         let grown_bytes = &mut s.grown_bytes;
         let open = self.open_window(epoch, decided.sample.timestamp_ms, grown_bytes);

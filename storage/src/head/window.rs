@@ -22,7 +22,7 @@ use model::{HistogramSample, ResetHint, TimeRange, prefetch};
 use crate::chunk::{FrameHeader, HistogramEncoder, encode_histograms};
 use crate::epoch::Epoch;
 use crate::samples::columns::{ColumnPlace, Slot};
-use crate::samples::decided::Decided;
+use crate::samples::decided::DecidedHistogram;
 use crate::samples::part::{
     Floats, Frame, Part, Parts, Run, TailRoom, push_starts, sorted_later_wins,
 };
@@ -293,8 +293,8 @@ impl OpenWindow {
     }
 
     /// Adds a histogram.
-    pub(super) fn append_histogram(&mut self, decided: &Decided) {
-        let Decided { sample, before } = decided;
+    pub(super) fn append_histogram(&mut self, decided: &DecidedHistogram) {
+        let DecidedHistogram { sample, before } = decided;
         self.is_condensed = false;
         self.min_ms = self.min_ms.min(sample.timestamp_ms);
         self.max_ms = self.max_ms.max(sample.timestamp_ms);

@@ -22,7 +22,7 @@ use model::Labels;
 use tokio::time::Instant;
 
 use super::apply::{apply, ends};
-use super::drop::Dropping;
+use super::drop::PendingDelete;
 use super::failure::LogFailure;
 use super::queue::Pending;
 use super::record::LogRecord;
@@ -72,7 +72,7 @@ pub(crate) struct Log {
     pub(crate) write_started_at: Option<Instant>,
     pub(super) failure: LogFailure,
     /// Deletes that the head has not applied to all series yet, in the order of their epochs.
-    pub(super) dropping: VecDeque<Dropping>,
+    pub(super) dropping: VecDeque<PendingDelete>,
     pub(super) scratch: Scratch,
     /// The record that is being filled.
     pub(super) record: LogRecord,

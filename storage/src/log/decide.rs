@@ -21,7 +21,7 @@ use crate::head::series::HeadSeries;
 use crate::keys;
 use crate::outcome::{AppendOutcome, Rejection, SampleKind};
 use crate::retention::RetentionFloors;
-use crate::samples::decided::Decided;
+use crate::samples::decided::DecidedHistogram;
 use crate::window::TimeBounds;
 
 /// Maximum age of an in-order sample in Prometheus' head, relative to its newest one.
@@ -241,7 +241,7 @@ impl Log {
             out_of_order += usize::from(!is_in_order);
             let before = decide_reset(sample, newest.filter(|_| is_in_order));
             series.note_newest_histogram(sample);
-            self.record.histograms.push(Decided { sample: sample.clone(), before });
+            self.record.histograms.push(DecidedHistogram { sample: sample.clone(), before });
             count += 1;
         }
         self.push_run(slot, series, count, true, outcome);

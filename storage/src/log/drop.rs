@@ -31,7 +31,7 @@ use crate::lsm::{Lsm, WriteSet};
 const TURN_BYTES: usize = 256 << 10;
 
 /// Delete in progress, whose samples the head still holds in part.
-pub(crate) struct Dropping {
+pub(crate) struct PendingDelete {
     /// Last epoch whose samples are deleted.
     epoch: Epoch,
     start_ms: i64,
@@ -46,7 +46,7 @@ pub(crate) struct Dropping {
 /// deleted epochs.
 enum Covered {
     /// The search is in progress; the slots in `dropped` have dropped their deleted samples.
-    Sought { selectors: Selectors, dropped: RoaringBitmap },
+    Searching { selectors: Selectors, dropped: RoaringBitmap },
     /// Slots that still have deleted samples.
     Found(RoaringBitmap),
 }
@@ -59,7 +59,7 @@ impl Covered {
     fn take(&mut self, slot: u32, labels: &Labels) -> bool {
         match self {
             Covered::Found(slots) => slots.remove(slot),
-            Covered::Sought { selectors, dropped } => {
+            Covered::Searching { selectors, dropped } => {
                 let passes =
                     |all: &Vec<Matcher>| all.iter().all(|m| m.matches(labels.get(m.name())));
                 selectors.iter().any(passes) && dropped.insert(slot)
@@ -77,11 +77,11 @@ impl Log {
     ) -> oneshot::Receiver<Result<(), StoreError>> {
         let (done, answer) = oneshot::channel();
         let selectors = tombstone.selectors.clone().into();
-        self.dropping.push_back(Dropping {
+        self.dropping.push_back(PendingDelete {
             epoch: tombstone.epoch,
             start_ms: tombstone.start_ms,
             end_ms: tombstone.end_ms,
-            series: Covered::Sought { selectors, dropped: RoaringBitmap::new() },
+            series: Covered::Searching { selectors, dropped: RoaringBitmap::new() },
             result: Ok(()),
             done,
         });
@@ -89,9 +89,9 @@ impl Log {
     }
 
     /// Returns the epoch and the selectors of the first delete whose series are not found yet.
-    pub(crate) fn sought(&self) -> Option<(Epoch, Selectors)> {
+    pub(crate) fn next_search(&self) -> Option<(Epoch, Selectors)> {
         self.dropping.iter().find_map(|dropping| match &dropping.series {
-            Covered::Sought { selectors, .. } => Some((dropping.epoch, Arc::clone(selectors))),
+            Covered::Searching { selectors, .. } => Some((dropping.epoch, Arc::clone(selectors))),
             Covered::Found(_) => None,
         })
     }
@@ -103,7 +103,7 @@ impl Log {
             return;
         };
         // Another task may have found them first.
-        let Covered::Sought { dropped, .. } = &dropping.series else { return };
+        let Covered::Searching { dropped, .. } = &dropping.series else { return };
         match found {
             Ok(slots) => dropping.series = Covered::Found(slots - dropped),
             Err(error) => {

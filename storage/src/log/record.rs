@@ -6,7 +6,7 @@
 use model::{Advance, Labels, ResetHint, SampleBatch};
 
 use crate::chunk::{self, HistogramBefore, HistogramDecoder, HistogramEncoder};
-use crate::samples::decided::Decided;
+use crate::samples::decided::DecidedHistogram;
 use crate::varint::{
     push_varint, take_count, take_labels, take_u32, take_varint, unzigzag, zigzag,
 };
@@ -41,7 +41,7 @@ pub(crate) struct LogRecord {
     /// Starts of the first floats; later floats have the start 0.
     pub(crate) starts: Vec<i64>,
     /// All histograms.
-    pub(crate) histograms: Vec<Decided>,
+    pub(crate) histograms: Vec<DecidedHistogram>,
 }
 
 impl LogRecord {
@@ -193,9 +193,9 @@ fn take_runs(rest: &mut &[u8], is_plain: bool) -> Result<Vec<RecordRun>, String>
 }
 
 /// Appends histograms as frames.
-fn push_histograms(out: &mut Vec<u8>, histograms: &[Decided]) {
+fn push_histograms(out: &mut Vec<u8>, histograms: &[DecidedHistogram]) {
     let mut growing: Option<HistogramEncoder> = None;
-    for Decided { sample, before } in histograms {
+    for DecidedHistogram { sample, before } in histograms {
         if let Some(encoder) = &mut growing {
             let goes_on = before.is_none_or(|before| before.timestamp_ms == encoder.max_ms());
             if goes_on && encoder.max_ms() < sample.timestamp_ms && encoder.push(sample) {
@@ -211,7 +211,7 @@ fn push_histograms(out: &mut Vec<u8>, histograms: &[Decided]) {
 }
 
 /// Reads consecutive frames of histograms.
-fn take_histograms(bytes: &[u8], histograms: &mut Vec<Decided>) -> Result<(), String> {
+fn take_histograms(bytes: &[u8], histograms: &mut Vec<DecidedHistogram>) -> Result<(), String> {
     let mut batch = SampleBatch::new();
     for frame in chunk::frames(bytes) {
         let (offset, header) = frame.map_err(|error| error.to_string())?;
@@ -225,7 +225,7 @@ fn take_histograms(bytes: &[u8], histograms: &mut Vec<Decided>) -> Result<(), St
             for sample in batch.histograms.drain(..) {
                 let is_claim = sample.histogram.reset_hint == ResetHint::NotReset;
                 let next = HistogramBefore::of(&sample);
-                histograms.push(Decided { sample, before: before.filter(|_| is_claim) });
+                histograms.push(DecidedHistogram { sample, before: before.filter(|_| is_claim) });
                 before = Some(next);
             }
             if advance != Advance::Full {
@@ -274,7 +274,7 @@ mod tests {
         (record.first_ref, lists, values, record.starts.clone(), histograms)
     }
 
-    fn histogram() -> impl Strategy<Value = Decided> {
+    fn histogram() -> impl Strategy<Value = DecidedHistogram> {
         let time = prop_oneof![(0_i64..50), -1_i64 << 40..1_i64 << 40];
         (time, any::<i64>(), 0_u8..4, prop::collection::vec(0_u16..9, 0..5), 1_i64..100).prop_map(
             |(timestamp_ms, start_ms, hint, counts, distance)| {
@@ -293,13 +293,13 @@ mod tests {
                 let is_claim = reset_hint == ResetHint::NotReset;
                 let before =
                     HistogramBefore { timestamp_ms: timestamp_ms - distance, fingerprint: 5 };
-                Decided { sample, before: is_claim.then_some(before) }
+                DecidedHistogram { sample, before: is_claim.then_some(before) }
             },
         )
     }
 
     /// Sets `before` to the previous sample, where both have the same time.
-    fn agree_on_those_before(histograms: &mut [Decided]) {
+    fn agree_on_those_before(histograms: &mut [DecidedHistogram]) {
         for at in 1..histograms.len() {
             let previous = HistogramBefore::of(&histograms[at - 1].sample);
             if let Some(before) = &mut histograms[at].before

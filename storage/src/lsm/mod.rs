@@ -155,7 +155,7 @@ impl Lsm {
     /// Returns why this process has lost the store, if that is known. A loss is noticed within two
     /// seconds on a local disk or after fencing, otherwise within the lease duration.
     pub(crate) fn lost(&self) -> Option<StoreError> {
-        let lost = self.ownership.as_ref().and_then(|ownership| ownership.standing().lost());
+        let lost = self.ownership.as_ref().and_then(|ownership| ownership.status().lost());
         lost.or_else(|| match &self.access {
             Access::Writer(db) => is_fenced(&db.status()).then_some(StoreError::Fenced),
             Access::Reader(..) => None,
@@ -176,7 +176,7 @@ impl Lsm {
             }
         };
         tokio::select! {
-            error = ownership.standing().wait() => error,
+            error = ownership.status().wait() => error,
             error = fenced => error,
         }
     }

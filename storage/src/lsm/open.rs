@@ -55,7 +55,7 @@ impl Lsm {
         match opened {
             Ok(lsm) => Ok(Lsm { ownership: Some(Arc::new(ownership)), ..lsm }),
             Err(error) => {
-                let lost = ownership.standing().lost();
+                let lost = ownership.status().lost();
                 ownership.release().await;
                 Err(lost.unwrap_or(error))
             }
@@ -69,8 +69,8 @@ impl Lsm {
         ownership: &Ownership,
     ) -> Result<Lsm, StoreError> {
         let near = Arc::clone(&location.object_store);
-        let standing = Arc::clone(ownership.standing());
-        let guarded = Arc::new(Guarded::new(near, location.path.clone(), standing));
+        let status = Arc::clone(ownership.status());
+        let guarded = Arc::new(Guarded::new(near, location.path.clone(), status));
         let ObjectLayers { counters, failures, verified, counted, objects, disk, blocks } =
             ObjectLayers::of(guarded, location, options)?;
         let compaction_requests = schedule::CompactionRequests::default();

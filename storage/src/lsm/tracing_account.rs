@@ -61,7 +61,7 @@ impl Account {
 impl Drop for Account {
     fn drop(&mut self) {
         if let Some(dispatch) = self.dispatch.take() {
-            self.idle.give_back(dispatch);
+            self.idle.free_space(dispatch);
         }
     }
 }
@@ -74,7 +74,7 @@ impl IdleDispatchers {
         dispatch
     }
 
-    fn give_back(&self, dispatch: Dispatch) {
+    fn free_space(&self, dispatch: Dispatch) {
         set_budget(&dispatch, None);
         let mut idle = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if idle.len() < IDLE_MAX {

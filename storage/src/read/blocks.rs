@@ -41,11 +41,11 @@ pub(crate) struct WantedRun {
     pub(crate) window: Window,
     pub(crate) epoch: Epoch,
     /// All blocks of the run.
-    pub(crate) entries: Vec<(BlockEntry, Want)>,
+    pub(crate) entries: Vec<(BlockEntry, BlockRequest)>,
 }
 
 /// Requested data of a block.
-pub(crate) enum Want {
+pub(crate) enum BlockRequest {
     /// None.
     Nothing,
     /// Its bytes.
@@ -90,7 +90,7 @@ impl BlockSource<'_> {
 ///
 /// `labels` ascend by id; `charge` is called before bytes are read.
 pub(crate) async fn load(
-    place: &BlockSource<'_>,
+    source: &BlockSource<'_>,
     mut runs: Vec<(u64, Vec<WantedRun>)>,
     labels: &Arc<Vec<(u32, Labels)>>,
     range: TimeRange,
@@ -98,16 +98,16 @@ pub(crate) async fn load(
     yielder: &mut Yielder,
 ) -> Result<Vec<Parts>, SourceError> {
     // Columns also hold deleted samples.
-    if place.masks.is_empty()
-        && let Some(kept) = all_kept(place, &runs, labels, range).await?
+    if source.masks.is_empty()
+        && let Some(kept) = all_kept(source, &runs, labels, range).await?
     {
         charge(kept.bytes)?;
-        place.columns.count_hits(kept.column_count);
+        source.columns.count_hits(kept.column_count);
         return Ok(kept.parts);
     }
-    let bytes = use_cached_columns(place, &mut runs, labels, yielder).await?;
+    let bytes = use_cached_columns(source, &mut runs, labels, yielder).await?;
     charge(bytes)?;
-    let reads: Vec<_> = runs.iter().map(|(m, runs)| read_blocks(place.lsm, *m, runs)).collect();
+    let reads: Vec<_> = runs.iter().map(|(m, runs)| read_blocks(source.lsm, *m, runs)).collect();
     let mut reads = stream::iter(reads).buffered(READS_MAX);
     let mut parts: Vec<Parts> = labels.iter().map(|_| Parts::new()).collect();
     let mut blocks = Vec::new().into_iter();
@@ -118,14 +118,14 @@ pub(crate) async fn load(
         for WantedRun { window, epoch, entries } in runs {
             for (entry, want) in entries {
                 match want {
-                    Want::Nothing => {}
-                    Want::Columns(kept) => {
+                    BlockRequest::Nothing => {}
+                    BlockRequest::Columns(kept) => {
                         let overlapping = kept.iter().filter(|(_, column)| {
                             column.min_ms() <= range.end_ms && column.max_ms() >= range.start_ms
                         });
                         for (at, column) in overlapping {
                             let part = Part::Column(Arc::clone(column));
-                            place.push(
+                            source.push(
                                 Parts::from_iter([part]),
                                 labels[*at].0,
                                 &labels[*at].1,
@@ -135,14 +135,14 @@ pub(crate) async fn load(
                             )?;
                         }
                     }
-                    Want::Bytes => {
+                    BlockRequest::Bytes => {
                         let Some((key, bytes)) = blocks.next() else { continue };
                         yielder.work(BLOCK_WORK).await?;
                         let first_id = entry.first_id;
                         let block_key =
                             BlockKey { metric: *metric, window: *window, epoch: *epoch, first_id };
                         let block = ReadBlock { key, bytes, block_key, labels, range };
-                        block.push_parts(place, charge, &mut parts)?;
+                        block.push_parts(source, charge, &mut parts)?;
                     }
                 }
             }
@@ -154,7 +154,7 @@ pub(crate) async fn load(
 /// Replaces wanted blocks by their columns where all wanted ones are cached. Returns the bytes of
 /// all wanted blocks and columns.
 async fn use_cached_columns(
-    place: &BlockSource<'_>,
+    source: &BlockSource<'_>,
     runs: &mut [(u64, Vec<WantedRun>)],
     labels: &[(u32, Labels)],
     yielder: &mut Yielder,
@@ -162,18 +162,20 @@ async fn use_cached_columns(
     let mut bytes = 0;
     for (metric, runs) in runs {
         for WantedRun { window, epoch, entries } in runs {
-            for (entry, want) in entries.iter_mut().filter(|(_, w)| matches!(w, Want::Bytes)) {
+            for (entry, want) in
+                entries.iter_mut().filter(|(_, w)| matches!(w, BlockRequest::Bytes))
+            {
                 let first_id = entry.first_id;
                 let key = BlockKey { metric: *metric, window: *window, epoch: *epoch, first_id };
-                let slots = place.columns.block(&key);
+                let slots = source.columns.block(&key);
                 let Some(kept) = slots.and_then(|slots| kept_columns(&slots, labels)) else {
                     bytes += entry.bytes as usize;
                     continue;
                 };
                 yielder.work(1 + kept.len() / BLOCK_WORK).await?;
-                place.columns.count_hits(kept.len());
+                source.columns.count_hits(kept.len());
                 bytes += kept.iter().map(|(_, column)| column.bytes()).sum::<usize>();
-                *want = Want::Columns(kept);
+                *want = BlockRequest::Columns(kept);
             }
         }
     }
@@ -190,7 +192,7 @@ struct KeptParts {
 
 /// Returns the parts of all series, if all of them are cached as columns.
 async fn all_kept(
-    place: &BlockSource<'_>,
+    source: &BlockSource<'_>,
     runs: &[(u64, Vec<WantedRun>)],
     labels: &Arc<Vec<(u32, Labels)>>,
     range: TimeRange,
@@ -198,10 +200,11 @@ async fn all_kept(
     let mut blocks = Vec::new();
     for (metric, runs) in runs {
         for WantedRun { window, epoch, entries } in runs {
-            for (entry, _) in entries.iter().filter(|(_, want)| matches!(want, Want::Bytes)) {
+            for (entry, _) in entries.iter().filter(|(_, want)| matches!(want, BlockRequest::Bytes))
+            {
                 let first_id = entry.first_id;
                 let key = BlockKey { metric: *metric, window: *window, epoch: *epoch, first_id };
-                let Some(slots) = place.columns.block(&key) else { return Ok(None) };
+                let Some(slots) = source.columns.block(&key) else { return Ok(None) };
                 blocks.push(slots);
             }
         }
@@ -213,7 +216,7 @@ async fn all_kept(
         }
     };
     let mut all = KeptParts::default();
-    for share in in_shares(place.sizes, labels.len(), share).await? {
+    for share in in_shares(source.sizes, labels.len(), share).await? {
         let Some(share) = share else { return Ok(None) };
         all.bytes += share.bytes;
         all.column_count += share.column_count;
@@ -281,11 +284,11 @@ impl ReadBlock<'_> {
     /// Errors: damaged bytes.
     fn push_parts(
         &self,
-        place: &BlockSource<'_>,
+        source: &BlockSource<'_>,
         charge: &mut (dyn FnMut(usize) -> Result<(), SourceError> + Send),
         parts: &mut [Parts],
     ) -> Result<(), SourceError> {
-        let columns = place.columns;
+        let columns = source.columns;
         let series = block::decode_block(&self.key, &self.bytes)?;
         let slots = (columns.bytes_max() > 0)
             .then(|| columns.add_block(self.block_key, series.iter().map(|(id, _)| *id)));
@@ -294,13 +297,13 @@ impl ReadBlock<'_> {
                 let frames = self.bytes.slice(frames);
                 let (series, epoch) = (&self.labels[index], self.block_key.epoch);
                 let found = &mut parts[index];
-                if place.masks.is_empty() {
+                if source.masks.is_empty() {
                     self.push_frames(&series.1, &frames, slots.as_ref(), at, found)?;
                     continue;
                 }
                 let mut of_block = Parts::new();
                 self.push_frames(&series.1, &frames, slots.as_ref(), at, &mut of_block)?;
-                place.push(of_block, series.0, &series.1, epoch, charge, found)?;
+                source.push(of_block, series.0, &series.1, epoch, charge, found)?;
             }
         }
         Ok(())
@@ -386,7 +389,7 @@ async fn read_blocks(
     let mut span = 0;
     for run in runs {
         for (entry, want) in &run.entries {
-            let is_wanted = matches!(want, Want::Bytes);
+            let is_wanted = matches!(want, BlockRequest::Bytes);
             span += usize::from(is_wanted || !wanted.is_empty());
             if is_wanted {
                 wanted.push(keys::block(metric, run.window, run.epoch, entry.first_id));

@@ -55,10 +55,10 @@ fn split(mut lists: Vec<Vec<FoundSeries>>, share_count: usize) -> Vec<Vec<Vec<Fo
     let mut shares = Vec::with_capacity(share_count);
     for share in (1..share_count).rev() {
         let Some(longest) = lists.iter().max_by_key(|list| list.len()) else { break };
-        let Some((border, _)) = longest.get(longest.len() * share / (share + 1)) else { break };
-        let border = border.clone();
+        let Some((boundary, _)) = longest.get(longest.len() * share / (share + 1)) else { break };
+        let boundary = boundary.clone();
         let cut = |list: &mut Vec<FoundSeries>| {
-            list.split_off(list.partition_point(|(labels, _)| *labels < border))
+            list.split_off(list.partition_point(|(labels, _)| *labels < boundary))
         };
         shares.push(lists.iter_mut().map(cut).collect());
     }

@@ -10,7 +10,7 @@ use model::{
 };
 use roaring::RoaringBitmap;
 
-use super::blocks::{self, BlockSource, Want, WantedRun};
+use super::blocks::{self, BlockRequest, BlockSource, WantedRun};
 use crate::block::BlockEntry;
 use crate::core::Core;
 use crate::delete::{Masks, Snapshot};
@@ -69,9 +69,10 @@ pub(crate) async fn load(
     charge(labels.iter().map(|(_, l)| l.as_bytes().len() + 64).sum())?;
     let masks = masks_of(lsm, index, tombstones, range, labels, &mut yielder).await?;
     charge(masks.bytes())?;
-    let place =
+    let source =
         BlockSource { lsm, columns: &core.columns, sizes: &core.options.sizes, masks: &masks };
-    let parts = load_parts(&place, index, &resolved, &windows, range, charge, &mut yielder).await?;
+    let parts =
+        load_parts(&source, index, &resolved, &windows, range, charge, &mut yielder).await?;
     let found = labels
         .iter()
         .zip(parts)
@@ -83,7 +84,7 @@ pub(crate) async fn load(
 
 /// Loads the parts of some series in a time range and its windows.
 async fn load_parts(
-    place: &BlockSource<'_>,
+    source: &BlockSource<'_>,
     index: &PartitionIndex,
     resolved: &Resolved,
     windows: &RangeInclusive<Window>,
@@ -91,8 +92,8 @@ async fn load_parts(
     charge: &mut (dyn FnMut(usize) -> Result<(), SourceError> + Send),
     yielder: &mut Yielder,
 ) -> Result<Vec<Parts>, SourceError> {
-    let runs = wanted_runs(place.lsm, index, &resolved.metrics, windows, range).await?;
-    blocks::load(place, runs, &resolved.labels, range, charge, yielder).await
+    let runs = wanted_runs(source.lsm, index, &resolved.metrics, windows, range).await?;
+    blocks::load(source, runs, &resolved.labels, range, charge, yielder).await
 }
 
 /// Returns the deleted times of some series.
@@ -198,10 +199,10 @@ pub(crate) async fn matching_labels(
         let doubtful = index.labels_of(lsm, &core.head, masks.ids(), &mut yielder).await?;
         let doubtful = Resolved::new(doubtful);
         let windows = Window::of(range.start_ms)..=Window::of(range.end_ms);
-        let place =
+        let source =
             BlockSource { lsm, columns: &core.columns, sizes: &core.options.sizes, masks: &masks };
         let parts =
-            load_parts(&place, index, &doubtful, &windows, range, charge, &mut yielder).await?;
+            load_parts(&source, index, &doubtful, &windows, range, charge, &mut yielder).await?;
         for ((id, _), parts) in doubtful.labels.iter().zip(parts) {
             if !parts.iter().any(|part| part.times().overlaps(range)) {
                 without.insert(*id);
@@ -240,7 +241,8 @@ async fn wanted_runs(
                 && e.max_ms >= start_ms
                 && ids.range_cardinality(e.first_id..=e.last_id) > 0
         };
-        let want = |e: &BlockEntry| if is_wanted(e) { Want::Bytes } else { Want::Nothing };
+        let want =
+            |e: &BlockEntry| if is_wanted(e) { BlockRequest::Bytes } else { BlockRequest::Nothing };
         let wanted_run = |run: &MetricRun| WantedRun {
             window: run.window,
             epoch: run.epoch,

@@ -159,7 +159,7 @@ async fn select_head(
     let share = {
         let (core, matching) = (Arc::clone(core), Arc::clone(&matching));
         let (selection, budget) = (selection.clone(), budget.clone());
-        move |places| visit_head(&core, &matching, places, &selection, range, &budget)
+        move |positions| visit_head(&core, &matching, positions, &selection, range, &budget)
     };
     let (mut found, mut newest) = (Vec::new(), Vec::new());
     let sizes = &core.options.sizes;
@@ -179,7 +179,7 @@ async fn select_head(
 fn visit_head(
     core: &Core,
     matching: &Matching,
-    places: Range<usize>,
+    positions: Range<usize>,
     selection: &Selection,
     TimeRange { start_ms, end_ms }: TimeRange,
     budget: &Budget,
@@ -188,20 +188,20 @@ fn visit_head(
     let are_columns_kept = core.columns.bytes_max() > 0;
     let mut in_head = InHead { found: Vec::new(), newest: Vec::new() };
     if !selection.only_newest {
-        in_head.found.reserve(places.len());
+        in_head.found.reserve(positions.len());
     }
     let mut room = TailRoom::default();
-    let end = places.end;
-    for start in places.step_by(VISITED_AT_ONCE) {
+    let end = positions.end;
+    for start in positions.step_by(VISITED_AT_ONCE) {
         budget.check()?;
-        let places = start..end.min(start + VISITED_AT_ONCE);
+        let positions = start..end.min(start + VISITED_AT_ONCE);
         let InHead { found, newest } = &mut in_head;
         let (found_before, newest_before) = (found.len(), newest.len());
-        core.head.fetch(matching, places.clone());
+        core.head.fetch(matching, positions.clone());
         if are_columns_kept && !selection.only_newest {
-            core.head.fetch_columns(matching, places.clone());
+            core.head.fetch_columns(matching, positions.clone());
         }
-        core.head.visit(matching, places, &selection.matchers, |series| {
+        core.head.visit(matching, positions, &selection.matchers, |series| {
             if selection.only_newest
                 && let Some(sample) = series.newest_raw(start_ms, end_ms)
             {

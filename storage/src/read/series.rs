@@ -84,8 +84,8 @@ async fn of_head(
         }
     };
     for start in (0..matching.len()).step_by(VISITED_AT_ONCE) {
-        let places = start..matching.len().min(start + VISITED_AT_ONCE);
-        core.head.visit(&matching, places, matchers, &mut visit);
+        let positions = start..matching.len().min(start + VISITED_AT_ONCE);
+        core.head.visit(&matching, positions, matchers, &mut visit);
         yielder.work(VISITED_AT_ONCE).await?;
     }
     result?;

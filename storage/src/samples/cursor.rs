@@ -23,7 +23,7 @@ use model::{
 };
 
 use super::columns::{Column, ColumnCache, KeptColumn};
-use super::decided::Decided;
+use super::decided::DecidedHistogram;
 use super::merge::{self, Mixed, MixedSample};
 use super::part::{Floats, Part, Parts, push_starts, sorted_later_wins};
 use super::raw::{push_samples, seen};
@@ -97,7 +97,7 @@ impl SeriesParts {
         self.has_histograms
     }
 
-    /// Returns the histogram that the hint of the first one refers to; see [`Decided`].
+    /// Returns the histogram that the hint of the first one refers to; see [`DecidedHistogram`].
     pub(crate) fn first_before(&self) -> Option<HistogramBefore> {
         match self.parts.iter().find(|part| part.is_histograms())? {
             Part::Frame(frame) => HistogramDecoder::open(&frame.bytes).ok()?.before(),
@@ -333,11 +333,11 @@ impl<'a> PartsCursor<'a> {
         let mut all: Vec<Mixed> = Vec::new();
         let mut scratch = Scratch::new();
         for (rank, part) in self.parts.ranked(group) {
-            let mut push = |decided: Decided| all.push(Mixed::histogram(decided, rank));
+            let mut push = |decided: DecidedHistogram| all.push(Mixed::histogram(decided, rank));
             match part {
                 Part::Histograms(samples) => {
                     let undecided = samples.iter().cloned();
-                    undecided.for_each(|sample| push(Decided { sample, before: None }));
+                    undecided.for_each(|sample| push(DecidedHistogram { sample, before: None }));
                 }
                 Part::Frame(frame) if part.is_histograms() => {
                     merge::decode(&frame.bytes, push).map_err(|e| self.damaged(part, e))?;

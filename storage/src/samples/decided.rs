@@ -6,7 +6,7 @@ use crate::chunk::HistogramBefore;
 
 /// Histogram that has been accepted.
 #[derive(Debug, Clone)]
-pub(crate) struct Decided {
+pub(crate) struct DecidedHistogram {
     /// Canonical, with the final hint.
     pub(crate) sample: HistogramSample,
     /// Histogram that the hint refers to, if it states that the counter was not reset.

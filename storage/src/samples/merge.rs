@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use model::{Advance, Histogram, HistogramSample, ResetHint, SampleBatch};
 
-use super::decided::{Decided, has_same_value};
+use super::decided::{DecidedHistogram, has_same_value};
 use crate::chunk::{ChunkError, HistogramBefore, HistogramDecoder};
 
 /// Float or histogram sample.
@@ -21,7 +21,7 @@ pub(super) struct Mixed {
     pub(super) sample: MixedSample,
     /// Order of writing of its part.
     rank: u32,
-    /// See [`Decided`].
+    /// See [`DecidedHistogram`].
     before: Option<HistogramBefore>,
 }
 
@@ -51,7 +51,7 @@ impl Mixed {
         Mixed { sample, rank, before: None }
     }
 
-    pub(super) fn histogram(decided: Decided, rank: u32) -> Mixed {
+    pub(super) fn histogram(decided: DecidedHistogram, rank: u32) -> Mixed {
         let sample = MixedSample::Histogram(decided.sample);
         Mixed { sample, rank, before: decided.before }
     }
@@ -75,7 +75,10 @@ impl Mixed {
 }
 
 /// Decodes the histograms of a frame, each with the one that its hint refers to.
-pub(super) fn decode(bytes: &[u8], mut push: impl FnMut(Decided)) -> Result<(), ChunkError> {
+pub(super) fn decode(
+    bytes: &[u8],
+    mut push: impl FnMut(DecidedHistogram),
+) -> Result<(), ChunkError> {
     let mut decoder = HistogramDecoder::open(bytes)?;
     let mut before = decoder.before();
     let mut batch = SampleBatch::new();
@@ -83,7 +86,7 @@ pub(super) fn decode(bytes: &[u8], mut push: impl FnMut(Decided)) -> Result<(), 
         let advance = decoder.next_batch(i64::MAX, &mut batch)?;
         for sample in batch.histograms.drain(..) {
             let next = HistogramBefore::of(&sample);
-            push(Decided { sample, before });
+            push(DecidedHistogram { sample, before });
             before = Some(next);
         }
         if advance != Advance::Full {

@@ -20,13 +20,13 @@
 //! them, and the next start deletes them by the intents. The tombstones remain until *done*, so
 //! that the cleanup starts again; none of them covers the epoch of a rewritten run.
 //!
-//! [`rewrite`](super::rewrite) cleans a day, [`leaving`](super::leaving) does the step *later*.
+//! [`rewrite`](super::rewrite) cleans a day, [`leftovers`](super::leftovers) does the step *later*.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::SealExtent;
-use super::leaving::{delete_left, give_back};
+use super::leftovers::{delete_leftovers, free_space};
 use super::rewrite::clean_partition;
 use crate::core::Core;
 use crate::core::seal_state::SealState;
@@ -99,11 +99,11 @@ pub(crate) async fn tidy(core: &Arc<Core>) -> Result<(), StoreError> {
     let mut shrunk = BTreeSet::new();
     let result = {
         let mut state = core.sealing.lock().await;
-        let deleted = delete_left(core, &mut state, &mut shrunk).await;
+        let deleted = delete_leftovers(core, &mut state, &mut shrunk).await;
         deleted.and(forget_spent(core, &state).await)
     };
     if !shrunk.is_empty() {
-        tokio::spawn(give_back(Arc::clone(core), shrunk));
+        tokio::spawn(free_space(Arc::clone(core), shrunk));
     }
     result
 }

@@ -20,17 +20,17 @@ use crate::value;
 use crate::window::Window;
 
 /// Merge of runs of one metric and window, by series id.
-pub(super) struct Merging<'a> {
+pub(super) struct RunMerge<'a> {
     core: &'a Core,
     masks: &'a Masks,
     /// Runs in ascending order.
-    runs: Vec<Unread>,
+    runs: Vec<UnreadRun>,
     batch: Box<SampleBatch>,
     scratch: Scratch,
 }
 
 /// Unread rest of a run.
-struct Unread {
+struct UnreadRun {
     epoch: Epoch,
     blocks: VecDeque<Vec<u8>>,
     /// Remaining series of the open block and their frames; `key` is the key of the block.
@@ -38,7 +38,7 @@ struct Unread {
     key: Bytes,
 }
 
-impl<'a> Merging<'a> {
+impl<'a> RunMerge<'a> {
     /// Creates a merge of runs, which are in ascending order.
     pub(super) fn new(
         core: &'a Core,
@@ -46,14 +46,14 @@ impl<'a> Merging<'a> {
         window: Window,
         runs: &[MetricRun],
         masks: &'a Masks,
-    ) -> Merging<'a> {
+    ) -> RunMerge<'a> {
         let unread = |run: &MetricRun| {
             let key = |e: &BlockEntry| keys::block(metric, window, run.epoch, e.first_id);
             let blocks = run.blocks.iter().map(key).collect();
-            Unread { epoch: run.epoch, blocks, series: VecDeque::new(), key: Bytes::new() }
+            UnreadRun { epoch: run.epoch, blocks, series: VecDeque::new(), key: Bytes::new() }
         };
         let runs = runs.iter().map(unread).collect();
-        Merging { core, masks, runs, batch: SampleBatch::new(), scratch: Scratch::new() }
+        RunMerge { core, masks, runs, batch: SampleBatch::new(), scratch: Scratch::new() }
     }
 
     /// Adds the remaining samples of the next series to a block. Returns false after the last.
@@ -88,7 +88,7 @@ impl<'a> Merging<'a> {
     }
 }
 
-impl Unread {
+impl UnreadRun {
     /// Opens the next block of each run whose open block is at its end.
     async fn open(&mut self, core: &Core) -> Result<(), StoreError> {
         while self.series.is_empty()

@@ -24,7 +24,7 @@
 mod blocks;
 mod clean;
 mod frames;
-mod leaving;
+mod leftovers;
 mod merge;
 mod publish;
 mod recover;
@@ -53,7 +53,7 @@ use crate::sizes::Sizes;
 use crate::window::{WINDOW_MS, Window};
 
 pub(crate) use clean::{clean_tombstones, tidy};
-pub(crate) use leaving::note_emptied;
+pub(crate) use leftovers::note_emptied;
 pub(crate) use recover::recover;
 
 /// Time after its end for which a window stays open for late samples.

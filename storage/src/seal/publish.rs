@@ -29,13 +29,13 @@ pub(super) async fn publish(
         set.put(key, bytes);
     }
     intents.iter().for_each(|intent| set.delete(intent));
-    let (first_epoch, has_left) = {
+    let (first_epoch, clears_kept_from) = {
         let log = core.log.lock().await;
         let is_needed = |(number, info): (&Epoch, &EpochInfo)| {
             (*number > epoch || info.windows.keys().any(|w| *w != window)).then_some(*number)
         };
         let first_epoch = log.epochs.iter().find_map(is_needed).unwrap_or(epoch.next());
-        (first_epoch, state.has_left(&log, first_epoch))
+        (first_epoch, state.can_clear_kept_from(&log, first_epoch))
     };
     let key = keys::watermark(window);
     let bytes = value::encode_u32(&key, epoch.number());
@@ -50,7 +50,7 @@ pub(super) async fn publish(
         set.delete(&keys::watermark(*other));
     }
     set.put(keys::EPOCH.to_vec(), meta::encode_epochs(epoch.next(), first_epoch));
-    if has_left {
+    if clears_kept_from {
         set.delete(keys::KEPT_FROM);
     }
     let committed = core.lsm.commit(set).await;
@@ -59,7 +59,7 @@ pub(super) async fn publish(
     core.index.invalidate_runs(window.partition());
     committed?;
     state.first_epoch = first_epoch;
-    if has_left {
+    if clears_kept_from {
         state.kept_from = None;
     }
     state.watermarks.insert(window, epoch);

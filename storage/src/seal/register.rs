@@ -62,7 +62,7 @@ async fn find_known(
     sealed: &mut [SealedSeries],
 ) -> Result<(), StoreError> {
     let page_ids = core.options.sizes.page_ids;
-    let gone =
+    let deleted =
         core.partition(partition).map(|index| Arc::clone(&index.deleted)).unwrap_or_default();
     let mut scan = core.lsm.scan_prefix(&keys::forward(partition)).await?;
     while let Some((key, bytes)) = scan.next().await? {
@@ -71,7 +71,7 @@ async fn find_known(
         for (at, labels) in block::decode_page(&key, &bytes)?.into_iter().enumerate() {
             let id = page * page_ids + at as u32;
             if id < series_count
-                && !gone.contains(id)
+                && !deleted.contains(id)
                 && let Some(at) = unknown.remove(&labels)
             {
                 sealed[at].id = id;

@@ -7,10 +7,10 @@ use std::sync::atomic::Ordering;
 use model::{Budget, TimeRange};
 use roaring::RoaringBitmap;
 
-use super::merge::{Merging, unreadable};
+use super::merge::{RunMerge, unreadable};
 use crate::block::{self, BlockBuilder, BlockEntry};
 use crate::core::Core;
-use crate::core::seal_state::Leaving;
+use crate::core::seal_state::Leftovers;
 use crate::core::seal_state::SealState;
 use crate::delete::{Masks, Snapshot};
 use crate::epoch::Epoch;
@@ -42,11 +42,12 @@ pub(super) async fn clean_partition(
     }
     let (epoch, tombstones) = reserve(core).await?;
     let masks = masks_of(core, &index, &tombstones).await?;
-    let mut cleaning = Cleaning { core, partition, epoch, intents: 0, pending: Pending::default() };
+    let mut cleaning =
+        PartitionCleanup { core, partition, epoch, intents: 0, pending: Pending::default() };
     let result = cleaning.clean(state, &index, &tombstones, &masks).await;
     let left = std::mem::take(&mut cleaning.pending.written);
     if !left.is_empty() {
-        state.leaving.push_back(Leaving::unpublished(partition, left));
+        state.leftovers.push_back(Leftovers::unpublished(partition, left));
     }
     result
 }
@@ -77,7 +78,7 @@ async fn masks_of(
 }
 
 /// Cleaning of one day.
-struct Cleaning<'a> {
+struct PartitionCleanup<'a> {
     core: &'a Arc<Core>,
     partition: PartitionId,
     /// Epoch of the new runs.
@@ -100,7 +101,7 @@ struct Pending {
     old: Vec<Vec<u8>>,
 }
 
-impl Cleaning<'_> {
+impl PartitionCleanup<'_> {
     /// Cleans the day. Returns whether any run was rewritten. Damaged runs are kept; the first
     /// error is returned at the end.
     async fn clean(
@@ -163,7 +164,7 @@ impl Cleaning<'_> {
     ) -> Result<(), StoreError> {
         let core = self.core;
         let Sizes { block_series_max, write_bytes, .. } = core.options.sizes;
-        let mut merging = Merging::new(core, metric, window, runs, masks);
+        let mut merging = RunMerge::new(core, metric, window, runs, masks);
         let mut entries: Vec<BlockEntry> = Vec::new();
         let (mut blocks, mut bytes) = (Vec::new(), 0);
         let mut written = Vec::new();
@@ -221,7 +222,7 @@ impl Cleaning<'_> {
         core.index.invalidate_runs(self.partition);
         committed?;
         let unread_from = core.selections.next();
-        state.leaving.push_back(Leaving::blocks(unread_from, self.partition, intents));
+        state.leftovers.push_back(Leftovers::blocks(unread_from, self.partition, intents));
         Ok(())
     }
 
@@ -233,26 +234,26 @@ impl Cleaning<'_> {
     ) -> Result<(), StoreError> {
         let (core, partition) = (self.core, self.partition);
         let Some(index) = core.partition(partition) else { return Ok(()) };
-        let mut gone = RoaringBitmap::new();
+        let mut emptied = RoaringBitmap::new();
         for (metric, ids) in metrics {
-            gone |= self.without_blocks(&index, *metric, ids).await?;
+            emptied |= self.without_blocks(&index, *metric, ids).await?;
         }
-        if gone.is_empty() {
+        if emptied.is_empty() {
             return Ok(());
         }
-        let all = &gone | &*index.deleted;
-        let key = keys::gone(partition);
+        let all = &emptied | &*index.deleted;
+        let key = keys::deleted_ids(partition);
         let bytes = crate::index::encode_postings(&key, &all);
         let mut set = WriteSet::default();
         set.put(key, bytes);
         core.lsm.commit(set).await?;
         core.set_deleted(partition, all);
         core.head.for_each(|_, series| {
-            if series.partition == partition && gone.contains(series.id_in_partition) {
+            if series.partition == partition && emptied.contains(series.id_in_partition) {
                 series.id_in_partition = NONE;
             }
         });
-        state.leaving.push_back(Leaving::ids(core.selections.next(), partition));
+        state.leftovers.push_back(Leftovers::ids(core.selections.next(), partition));
         Ok(())
     }
 

@@ -37,7 +37,7 @@ pub(super) async fn sweep_index(core: &Core, partition: PartitionId) -> Result<(
 async fn sweep_postings(
     core: &Core,
     partition: PartitionId,
-    gone: &RoaringBitmap,
+    deleted: &RoaringBitmap,
 ) -> Result<(), StoreError> {
     let (mut set, mut count) = (WriteSet::default(), 0);
     let mut scan = core.lsm.scan_prefix(&keys::postings(partition)).await?;
@@ -65,7 +65,7 @@ async fn sweep_postings(
         }
         let (Some((key, bytes)), Some(next_pair)) = (next, next_pair) else { break };
         let (_, is_left) = pair.get_or_insert((next_pair, false));
-        if decode_postings(&key, &bytes)?.is_subset(gone) {
+        if decode_postings(&key, &bytes)?.is_subset(deleted) {
             set.delete(&key);
             count += 1;
         } else {
@@ -79,7 +79,7 @@ async fn sweep_postings(
 async fn sweep_labels(
     core: &Core,
     partition: PartitionId,
-    gone: &RoaringBitmap,
+    deleted: &RoaringBitmap,
 ) -> Result<(), StoreError> {
     let Sizes { page_ids, write_bytes, .. } = core.options.sizes;
     let (mut set, mut bytes_of_set) = (WriteSet::default(), 0);
@@ -88,13 +88,13 @@ async fn sweep_labels(
         let page = keys::parse_forward_page(&key)
             .ok_or_else(|| value::corrupt(&key, "malformed forward index key"))?;
         let first_id = page * page_ids;
-        if gone.range_cardinality(first_id..first_id.saturating_add(page_ids)) == 0 {
+        if deleted.range_cardinality(first_id..first_id.saturating_add(page_ids)) == 0 {
             continue;
         }
         let mut labels = block::decode_page(&key, &bytes)?;
         let mut has_changed = false;
         for (at, labels) in labels.iter_mut().enumerate() {
-            if gone.contains(first_id + at as u32) && !labels.as_bytes().is_empty() {
+            if deleted.contains(first_id + at as u32) && !labels.as_bytes().is_empty() {
                 *labels = model::Labels::default();
                 has_changed = true;
             }

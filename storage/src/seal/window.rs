@@ -8,7 +8,7 @@ use super::publish::{forget, publish};
 use super::register::register;
 use super::series::{SealScope, gather};
 use crate::core::Core;
-use crate::core::seal_state::{Leaving, SealState};
+use crate::core::seal_state::{Leftovers, SealState};
 use crate::error::StoreError;
 use crate::expiry;
 
@@ -23,7 +23,7 @@ pub(super) async fn seal_window(
     let mut intents = Vec::new();
     let sealed = run_phases(core, state, scope, &mut intents).await;
     if sealed.is_err() && !intents.is_empty() {
-        state.leaving.push_back(Leaving::unpublished(scope.window.partition(), intents));
+        state.leftovers.push_back(Leftovers::unpublished(scope.window.partition(), intents));
     }
     sealed
 }

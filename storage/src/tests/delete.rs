@@ -507,7 +507,7 @@ fn writes_do_not_wait_until_the_series_of_a_delete_are_found() {
         ];
         let dropped =
             begin_delete(store.core(), selectors, TimeRange::new(2000, 2000)).await.unwrap();
-        let (epoch, sought) = store.core().log.lock().await.sought().unwrap();
+        let (epoch, sought) = store.core().log.lock().await.next_search().unwrap();
         let found = store.core().head.covered(&sought);
         // Some are written meanwhile: one twice, one outside of the delete, one new.
         let mut outcomes = Vec::new();
@@ -516,7 +516,10 @@ fn writes_do_not_wait_until_the_series_of_a_delete_are_found() {
             outcomes.push((outcome.accepted, outcome.duplicates));
         }
         assert_eq!(outcomes, [(1, 0), (0, 1), (1, 0), (0, 1), (1, 0)]);
-        assert!(store.core().log.lock().await.sought().is_some(), "a write waited for the search");
+        assert!(
+            store.core().log.lock().await.next_search().is_some(),
+            "a write waited for the search"
+        );
         store.core().log.lock().await.note_found(epoch, found);
         store.core().drop_deleted(dropped).await.unwrap();
         let left = read_all(&*store).await.unwrap();

@@ -115,7 +115,10 @@ fn a_day_without_samples_is_deleted_whole() {
             store.core().lsm.get(&keys::partition_entry(PartitionId::new(1))).await.unwrap(),
             None
         );
-        assert_eq!(store.core().lsm.get(&keys::gone(PartitionId::new(1))).await.unwrap(), None);
+        assert_eq!(
+            store.core().lsm.get(&keys::deleted_ids(PartitionId::new(1))).await.unwrap(),
+            None
+        );
         assert_eq!(keys_of(&store, &keys::dictionary_of_pair("__name__", "a")).await.len(), 2);
         assert_eq!(store.stats().partitions, 2);
         // Compaction runs in the background.

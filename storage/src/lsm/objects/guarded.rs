@@ -32,7 +32,7 @@ const MANIFESTS: &str = "manifest";
 const MANIFEST_SUFFIX: &str = ".manifest";
 
 /// State of the ownership: whether the store is still the one that this process opened.
-pub(in crate::lsm) struct Standing {
+pub(in crate::lsm) struct OwnershipStatus {
     lost: watch::Sender<Option<StoreError>>,
     /// Number of the newest manifest that this process knows; 0 before the first.
     newest_manifest: AtomicU64,
@@ -52,21 +52,21 @@ struct LocalFolder {
 /// Identity of a file: device and inode.
 type FileId = (u64, u64);
 
-impl Standing {
-    /// Creates the standing of a store on a local disk whose folder has a lock file.
-    pub(in crate::lsm) fn local(folder: &Path, lock: &str) -> Standing {
+impl OwnershipStatus {
+    /// Creates the status of a store on a local disk whose folder has a lock file.
+    pub(in crate::lsm) fn local(folder: &Path, lock: &str) -> OwnershipStatus {
         let lock = folder.join(lock);
         // If the lock file is missing now, later checks ignore it.
         let lock_id = file_id(&lock).ok().flatten();
         let folders = Mutex::default();
         let local = LocalFolder { path: folder.to_owned(), lock, lock_id, folders };
-        Standing { local: Some(local), ..Standing::remote() }
+        OwnershipStatus { local: Some(local), ..OwnershipStatus::remote() }
     }
 
-    /// Creates the standing of any other store; its owner calls [`Standing::lose`].
-    pub(in crate::lsm) fn remote() -> Standing {
+    /// Creates the status of any other store; its owner calls [`OwnershipStatus::lose`].
+    pub(in crate::lsm) fn remote() -> OwnershipStatus {
         let lost = watch::Sender::new(None);
-        Standing { lost, newest_manifest: AtomicU64::new(0), local: None }
+        OwnershipStatus { lost, newest_manifest: AtomicU64::new(0), local: None }
     }
 
     /// Records that the store is lost, and why.
@@ -250,12 +250,12 @@ pub(in crate::lsm) struct Guarded {
     objects: Arc<dyn ObjectStore>,
     /// Path of the LSM.
     path: ObjectPath,
-    standing: Arc<Standing>,
+    status: Arc<OwnershipStatus>,
 }
 
-impl std::fmt::Debug for Standing {
+impl std::fmt::Debug for OwnershipStatus {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Standing").finish_non_exhaustive()
+        f.debug_struct("OwnershipStatus").finish_non_exhaustive()
     }
 }
 
@@ -264,9 +264,9 @@ impl Guarded {
     pub(in crate::lsm) fn new(
         objects: Arc<dyn ObjectStore>,
         path: ObjectPath,
-        standing: Arc<Standing>,
+        status: Arc<OwnershipStatus>,
     ) -> Layered<Guarded> {
-        Layered(Guarded { objects, path, standing })
+        Layered(Guarded { objects, path, status })
     }
 
     /// Errors: the store is lost, which is not retried.
@@ -276,8 +276,8 @@ impl Guarded {
         let folder = below.next().filter(|_| below.next().is_some());
         let folder = folder.as_ref().map(AsRef::as_ref);
         let checked = match folder {
-            Some(folder) => self.standing.check_folder_of(folder),
-            None => self.standing.check(),
+            Some(folder) => self.status.check_folder_of(folder),
+            None => self.status.check(),
         };
         checked.map_err(refused)
     }
@@ -308,7 +308,7 @@ impl Layer for Guarded {
     ) -> Result<PutResult> {
         self.check(to)?;
         let written = self.objects.put_opts(to, bytes, how).await?;
-        self.standing.note_written(to);
+        self.status.note_written(to);
         self.check(to)?;
         Ok(written)
     }
@@ -327,9 +327,9 @@ impl Layer for Guarded {
         &self,
         paths: BoxStream<'static, Result<ObjectPath>>,
     ) -> BoxStream<'static, Result<ObjectPath>> {
-        let standing = Arc::clone(&self.standing);
+        let status = Arc::clone(&self.status);
         let checked = move |path: Result<ObjectPath>| {
-            path.and_then(|path| standing.check().map(|()| path).map_err(refused))
+            path.and_then(|path| status.check().map(|()| path).map_err(refused))
         };
         self.objects.delete_stream(paths.map(checked).boxed())
     }
@@ -347,12 +347,12 @@ mod tests {
         for kind in [io::ErrorKind::PermissionDenied, io::ErrorKind::StaleNetworkFileHandle] {
             assert_eq!(absent(kind).unwrap_err().kind(), kind);
         }
-        let standing = Standing::remote();
-        let failed = standing.judge(Err(io::Error::from(io::ErrorKind::TimedOut)));
+        let status = OwnershipStatus::remote();
+        let failed = status.judge(Err(io::Error::from(io::ErrorKind::TimedOut)));
         assert!(matches!(failed, Err(StoreError::Unavailable(_))));
-        assert!(standing.lost().is_none());
-        let gone = standing.judge(Ok(Some("manifest is gone".to_owned())));
+        assert!(status.lost().is_none());
+        let gone = status.judge(Ok(Some("manifest is gone".to_owned())));
         assert!(matches!(gone, Err(StoreError::Lost(_))));
-        assert!(standing.lost().is_some());
+        assert!(status.lost().is_some());
     }
 }

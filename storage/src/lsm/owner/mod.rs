@@ -39,7 +39,7 @@ use tokio::time::Instant;
 
 use crate::error::StoreError;
 use crate::lsm::compaction::orphans::unanswered;
-use crate::lsm::objects::guarded::{self, Standing};
+use crate::lsm::objects::guarded::{self, OwnershipStatus};
 use crate::lsm::{Location, OBJECT_STORE};
 use crate::options::StoreOptions;
 
@@ -158,7 +158,7 @@ fn process_started(pid: u32) -> Option<u64> {
 /// Ownership of a store, until it is released or dropped.
 pub(super) struct Ownership {
     held: OwnerLock,
-    standing: Arc<Standing>,
+    status: Arc<OwnershipStatus>,
     watching: Option<JoinHandle<()>>,
 }
 
@@ -181,17 +181,13 @@ impl Ownership {
         let mut owner = Owner::this(options.address.clone());
         if let Some(folder) = location.lsm_folder() {
             let lock = lock(&folder, &owner)?;
-            let standing = Arc::new(Standing::local(&folder, LOCK));
-            let watching = tokio::spawn(watch_local(Arc::clone(&standing)));
-            return Ok(Ownership {
-                held: OwnerLock::Lock(lock),
-                standing,
-                watching: Some(watching),
-            });
+            let status = Arc::new(OwnershipStatus::local(&folder, LOCK));
+            let watching = tokio::spawn(watch_local(Arc::clone(&status)));
+            return Ok(Ownership { held: OwnerLock::Lock(lock), status, watching: Some(watching) });
         }
-        let standing = Arc::new(Standing::remote());
+        let status = Arc::new(OwnershipStatus::remote());
         if !location.has_lease {
-            return Ok(Ownership { held: OwnerLock::Nothing, standing, watching: None });
+            return Ok(Ownership { held: OwnerLock::Nothing, status, watching: None });
         }
         let lease = Lease {
             objects: Arc::clone(&location.object_store),
@@ -201,14 +197,14 @@ impl Ownership {
             duration: options.lease_duration,
         };
         lease.take(&mut owner, options.take_over).await?;
-        let renewing = lease.clone().renew_forever(owner.clone(), Arc::clone(&standing));
+        let renewing = lease.clone().renew_forever(owner.clone(), Arc::clone(&status));
         let watching = Some(tokio::spawn(renewing));
-        Ok(Ownership { held: OwnerLock::Lease(lease, Box::new(owner)), standing, watching })
+        Ok(Ownership { held: OwnerLock::Lease(lease, Box::new(owner)), status, watching })
     }
 
-    /// Returns the standing of the store.
-    pub(super) fn standing(&self) -> &Arc<Standing> {
-        &self.standing
+    /// Returns the status of the store.
+    pub(super) fn status(&self) -> &Arc<OwnershipStatus> {
+        &self.status
     }
 
     /// Releases the store: the next process can open it at once.
@@ -284,10 +280,10 @@ fn lock(folder: &Path, owner: &Owner) -> Result<Option<File>, StoreError> {
 
 /// Checks the store on the disk until it is lost. A disk that does not answer blocks only a
 /// blocking thread.
-async fn watch_local(standing: Arc<Standing>) {
-    while standing.lost().is_none() {
-        let looked_at = Arc::clone(&standing);
-        // The standing records the result.
+async fn watch_local(status: Arc<OwnershipStatus>) {
+    while status.lost().is_none() {
+        let looked_at = Arc::clone(&status);
+        // The status records the result.
         let _ = tokio::task::spawn_blocking(move || looked_at.check()).await;
         tokio::time::sleep(LOCAL_INTERVAL).await;
     }
@@ -371,18 +367,18 @@ impl Lease {
     }
 
     /// Renews the lease until the store is lost.
-    async fn renew_forever(self, mut owner: Owner, standing: Arc<Standing>) {
+    async fn renew_forever(self, mut owner: Owner, status: Arc<OwnershipStatus>) {
         let mut is_failing = false;
         loop {
             tokio::time::sleep(self.duration / RENEWALS).await;
-            match self.renew(&mut owner, &standing).await {
+            match self.renew(&mut owner, &status).await {
                 Ok(()) if is_failing => {
                     tracing::info!("the lease of the store is renewed again");
                     is_failing = false;
                 }
                 Ok(()) => {}
                 Err(error @ StoreError::Lost(_)) => {
-                    standing.lose(error);
+                    status.lose(error);
                     return;
                 }
                 Err(error) if !std::mem::replace(&mut is_failing, true) => {
@@ -394,9 +390,9 @@ impl Lease {
     }
 
     /// Errors: [`StoreError::Lost`]; the object store does not answer.
-    async fn renew(&self, owner: &mut Owner, standing: &Standing) -> Result<(), StoreError> {
+    async fn renew(&self, owner: &mut Owner, status: &OwnershipStatus) -> Result<(), StoreError> {
         let limit = self.request_timeout;
-        answered(limit, standing.check_manifest(&self.objects, &self.folder)).await?;
+        answered(limit, status.check_manifest(&self.objects, &self.folder)).await?;
         let found = self.read().await?;
         if let Some(found) = found.as_ref().filter(|found| !found.is_of(owner)) {
             let other = described(&found.bytes);

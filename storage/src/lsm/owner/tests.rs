@@ -44,12 +44,12 @@ async fn a_lease_that_is_renewed_is_waited_for_until_it_is_removed() {
     let lease = lease(&harness::memory(), true);
     let mut first = owner("first");
     lease.take(&mut first, false).await.unwrap();
-    let standing = Arc::new(Standing::remote());
-    let renewing = tokio::spawn(lease.clone().renew_forever(first.clone(), Arc::clone(&standing)));
+    let status = Arc::new(OwnershipStatus::remote());
+    let renewing = tokio::spawn(lease.clone().renew_forever(first.clone(), Arc::clone(&status)));
     let mut second = owner("second");
     let mut taking = Box::pin(lease.take(&mut second, false));
     assert!(tokio::time::timeout(10 * DURATION, &mut taking).await.is_err(), "it is alive");
-    assert_eq!(standing.lost(), None);
+    assert_eq!(status.lost(), None);
     renewing.abort();
     let _ = renewing.await;
     lease.remove(&first).await.unwrap();
@@ -102,15 +102,15 @@ async fn an_owner_notices_that_its_lease_has_been_taken() {
         let lease = lease(&harness::memory(), is_conditional);
         let mut first = owner("first");
         lease.take(&mut first, false).await.unwrap();
-        let standing = Arc::new(Standing::remote());
+        let status = Arc::new(OwnershipStatus::remote());
         let renewing =
-            tokio::spawn(lease.clone().renew_forever(first.clone(), Arc::clone(&standing)));
+            tokio::spawn(lease.clone().renew_forever(first.clone(), Arc::clone(&status)));
         // A lease that was deleted by hand is written again.
         lease.objects.delete(&lease.path()).await.unwrap();
         tokio::time::sleep(DURATION).await;
         assert!(lease.read().await.unwrap().unwrap().is_of(&first));
         lease.take(&mut owner("second"), true).await.unwrap();
-        let error = standing.wait().await;
+        let error = status.wait().await;
         assert!(error.to_string().contains("taken over by process 0 on host elsewhere"), "{error}");
         renewing.await.unwrap();
         assert!(lease.read().await.unwrap().unwrap().is_of(&owner("second")));

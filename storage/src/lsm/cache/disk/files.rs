@@ -81,16 +81,16 @@ impl Entries {
 
     /// Evicts the least recently used entries until at most `bytes_max` bytes are left.
     fn shrink(&mut self, bytes_max: u64) -> Vec<String> {
-        let mut gone = Vec::new();
+        let mut evicted = Vec::new();
         while self.bytes > bytes_max
             && let Some((_, name)) = self.by_use.pop_first()
         {
             if let Some(entry) = self.files.remove(&name) {
                 self.bytes -= entry.bytes;
             }
-            gone.push(name);
+            evicted.push(name);
         }
-        gone
+        evicted
     }
 }
 
@@ -195,8 +195,8 @@ impl Files {
     }
 
     fn make_room(&self) {
-        let gone = self.entries().shrink(self.bytes_max);
-        for name in gone {
+        let evicted = self.entries().shrink(self.bytes_max);
+        for name in evicted {
             self.evictions.fetch_add(1, Ordering::Relaxed);
             // Another process may have removed it.
             let _ = std::fs::remove_file(self.folder.join(name));

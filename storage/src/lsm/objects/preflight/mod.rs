@@ -201,21 +201,21 @@ impl Look<'_> {
     /// Returns the problem that an error of a request means.
     fn problem(&self, error: &Error, what: &str) -> Problem {
         let kind = self.remote.kind;
-        let said = ErrorText::of(error);
+        let text = ErrorText::of(error);
         let of = |problem: String, advice: String| Problem { problem, advice };
         let credentials = kind.credentials_setting();
-        if said.is_about_credentials {
+        if text.is_about_credentials {
             return of(
-                format!("cannot be accessed, as there are no credentials ({})", said.detail),
+                format!("cannot be accessed, as there are no credentials ({})", text.detail),
                 format!("set {credentials}"),
             );
         }
-        if matches!(error, Error::NotImplemented { .. }) || said.is("NotImplemented", 501) {
+        if matches!(error, Error::NotImplemented { .. }) || text.is("NotImplemented", 501) {
             return self.unconditional(
                 "does not implement writing an object only if it is absent (If-None-Match: *)",
             );
         }
-        match said.code.as_deref() {
+        match text.code.as_deref() {
             Some("NoSuchBucket" | "ContainerNotFound" | "InvalidBucketName") => {
                 return of(
                     format!("has no {} {:?}", kind.bucket(), self.remote.bucket),
@@ -242,26 +242,26 @@ impl Look<'_> {
                 | "IllegalLocationConstraintException",
             ) => {
                 return of(
-                    format!("expects another region ({})", said.detail),
+                    format!("expects another region ({})", text.detail),
                     "set --storage.s3.region (or AWS_REGION)".to_owned(),
                 );
             }
             _ => {}
         }
-        self.problem_by_status(&said, what)
+        self.problem_by_status(&text, what)
     }
 
-    fn problem_by_status(&self, said: &ErrorText, what: &str) -> Problem {
+    fn problem_by_status(&self, text: &ErrorText, what: &str) -> Problem {
         let kind = self.remote.kind;
         let of = |problem: String, advice: String| Problem { problem, advice };
-        match said.status {
-            None if said.is_bare_redirect => of(
-                format!("expects another region ({})", said.detail),
+        match text.status {
+            None if text.is_bare_redirect => of(
+                format!("expects another region ({})", text.detail),
                 "set --storage.s3.region (or AWS_REGION)".to_owned(),
             ),
-            None => of(format!("cannot be reached ({})", said.detail), self.endpoint_advice()),
+            None => of(format!("cannot be reached ({})", text.detail), self.endpoint_advice()),
             Some(401 | 403) => of(
-                format!("denies this key the right to {what} ({})", said.detail),
+                format!("denies this key the right to {what} ({})", text.detail),
                 format!(
                     "grant {} on {} {:?}, or use another key ({})",
                     kind.rights(),
@@ -270,20 +270,20 @@ impl Look<'_> {
                     kind.credentials_setting()
                 ),
             ),
-            Some(404) if said.code.is_none() && kind != Kind::S3 => of(
-                format!("has no {} {:?} ({})", kind.bucket(), self.remote.bucket, said.detail),
+            Some(404) if text.code.is_none() && kind != Kind::S3 => of(
+                format!("has no {} {:?} ({})", kind.bucket(), self.remote.bucket, text.detail),
                 format!("create the {}, or fix --storage.url", kind.bucket()),
             ),
-            Some(300..=499) if said.code.is_none() => of(
-                format!("does not answer as {} does ({})", kind.server(), said.detail),
+            Some(300..=499) if text.code.is_none() => of(
+                format!("does not answer as {} does ({})", kind.server(), text.detail),
                 format!("check {}", kind.endpoint_setting()),
             ),
             Some(500..) => of(
-                format!("fails to {what} ({})", said.detail),
+                format!("fails to {what} ({})", text.detail),
                 "start again once it has recovered".to_owned(),
             ),
             Some(_) => of(
-                format!("refuses to {what} ({})", said.detail),
+                format!("refuses to {what} ({})", text.detail),
                 format!("check {} and --storage.url", kind.endpoint_setting()),
             ),
         }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::{recover, sweep};
 use crate::core::Core;
-use crate::core::seal_state::Leaving;
+use crate::core::seal_state::Leftovers;
 use crate::core::seal_state::SealState;
 use crate::error::StoreError;
 use crate::window::PartitionId;
@@ -18,27 +18,27 @@ pub(crate) async fn note_emptied(core: &Core) {
     for partition in partitions.into_iter().filter(|number| core.index.has_deleted(*number)) {
         let Some(index) = core.partition(partition) else { continue };
         if index.deleted.len() == u64::from(index.series_count) {
-            state.leaving.push_back(Leaving::ids(0, partition));
+            state.leftovers.push_back(Leftovers::ids(0, partition));
         }
     }
 }
 
 /// Deletes leftovers that no selection reads, and adds their days to `shrunk`.
-pub(super) async fn delete_left(
+pub(super) async fn delete_leftovers(
     core: &Core,
     state: &mut SealState,
     shrunk: &mut BTreeSet<PartitionId>,
 ) -> Result<(), StoreError> {
-    while let Some(leaving) = state.leaving.front()
-        && core.selections.have_ended_before(leaving.unread_from)
+    while let Some(leftovers) = state.leftovers.front()
+        && core.selections.have_ended_before(leftovers.unread_from)
     {
-        for intent in &leaving.intents {
+        for intent in &leftovers.intents {
             if let Some(bytes) = core.lsm.get(intent).await? {
                 recover::undo_intent(&core.lsm, intent, &bytes).await?;
             }
         }
-        if leaving.ids {
-            match sweep::sweep_index(core, leaving.partition).await {
+        if leftovers.ids {
+            match sweep::sweep_index(core, leftovers.partition).await {
                 // The damaged index entries take space, but no selection reads them: go on.
                 Err(error @ StoreError::Corrupt { .. }) => {
                     tracing::error!(%error, "failed to remove deleted series from an index");
@@ -46,15 +46,15 @@ pub(super) async fn delete_left(
                 result => result?,
             }
         }
-        shrunk.insert(leaving.partition);
-        state.leaving.pop_front();
+        shrunk.insert(leftovers.partition);
+        state.leftovers.pop_front();
     }
     Ok(())
 }
 
 /// Compacts partitions, to free the space of deleted samples. May wait for the object store, so
 /// no caller waits for it.
-pub(super) async fn give_back(core: Arc<Core>, partitions: BTreeSet<PartitionId>) {
+pub(super) async fn free_space(core: Arc<Core>, partitions: BTreeSet<PartitionId>) {
     match super::write_out(&core).await {
         Ok(()) => {
             partitions.into_iter().for_each(|partition| core.lsm.compact_partition(partition));
