@@ -2,6 +2,7 @@
 
 mod external;
 mod list;
+pub(crate) mod names;
 pub(crate) mod object_store;
 mod remote_write;
 
@@ -13,7 +14,6 @@ use clap::{ArgAction, Parser, ValueEnum};
 use engine::EngineOptions;
 use engine::parse::ParseOptions;
 use regex::Regex;
-use wire::limits::HEAD_FLAG;
 
 use crate::build_info::LONG_VERSION;
 use crate::units::{parse_bytes, parse_count, parse_duration};
@@ -21,6 +21,7 @@ pub use external::ExternalUrl;
 use external::parse_external_url;
 pub(crate) use external::parse_path;
 use list::ListedFlags;
+use names::HEAD_FLAG;
 use object_store::ObjectStoreArgs;
 use remote_write::RemoteWriteArgs;
 

@@ -2,25 +2,25 @@
 
 use std::time::Duration;
 
-use wire::{DECOMPRESSED_BYTES_CEILING, Limits, limits};
+use wire::{DECOMPRESSED_BYTES_CEILING, Limits};
 
-use super::parse_positive_duration;
+use super::{names, parse_positive_duration};
 use crate::units::parse_bytes;
 
 /// Flags of the limits of remote write.
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct RemoteWriteArgs {
     /// Maximum size of a remote write request as sent.
-    #[arg(long = limits::BODY_FLAG, value_name = "SIZE", default_value = "32MiB", value_parser = parse_bytes)]
+    #[arg(long = names::BODY_FLAG, value_name = "SIZE", default_value = "32MiB", value_parser = parse_bytes)]
     pub(crate) body_bytes_max: u64,
 
     /// Maximum size of a decompressed remote write request, at most 1GiB.
-    #[arg(long = limits::DECOMPRESSED_FLAG, value_name = "SIZE", default_value = "32MiB", value_parser = parse_decompressed)]
+    #[arg(long = names::DECOMPRESSED_FLAG, value_name = "SIZE", default_value = "32MiB", value_parser = parse_decompressed)]
     pub(crate) decompressed_bytes_max: u64,
 
     /// Maximum number of series in a remote write request.
     #[arg(
-        long = limits::SERIES_FLAG,
+        long = names::SERIES_FLAG,
         value_name = "COUNT",
         default_value_t = 100_000
     )]
@@ -28,7 +28,7 @@ pub(crate) struct RemoteWriteArgs {
 
     /// Maximum number of samples in a remote write request.
     #[arg(
-        long = limits::SAMPLES_FLAG,
+        long = names::SAMPLES_FLAG,
         value_name = "COUNT",
         default_value_t = 1_000_000
     )]
@@ -37,7 +37,7 @@ pub(crate) struct RemoteWriteArgs {
     /// Maximum number of active series, which have samples in the head; samples of further series
     /// are rejected with status 429. 0 disables the limit.
     #[arg(
-        long = limits::ACTIVE_FLAG,
+        long = names::ACTIVE_FLAG,
         value_name = "COUNT",
         default_value_t = storage::ACTIVE_SERIES_MAX as u32
     )]
@@ -45,7 +45,7 @@ pub(crate) struct RemoteWriteArgs {
 
     /// Maximum number of active series of one metric; 0 disables the limit.
     #[arg(
-        long = limits::ACTIVE_PER_METRIC_FLAG,
+        long = names::ACTIVE_PER_METRIC_FLAG,
         value_name = "COUNT",
         default_value_t = storage::ACTIVE_SERIES_PER_METRIC_MAX as u32
     )]
@@ -53,7 +53,7 @@ pub(crate) struct RemoteWriteArgs {
 
     /// Maximum number of labels of a series.
     #[arg(
-        long = limits::LABELS_FLAG,
+        long = names::LABELS_FLAG,
         value_name = "COUNT",
         default_value_t = 512
     )]
@@ -61,7 +61,7 @@ pub(crate) struct RemoteWriteArgs {
 
     /// Maximum length of a label name, in bytes.
     #[arg(
-        long = limits::LABEL_NAME_FLAG,
+        long = names::LABEL_NAME_FLAG,
         value_name = "BYTES",
         default_value_t = 1024
     )]
@@ -69,18 +69,18 @@ pub(crate) struct RemoteWriteArgs {
 
     /// Maximum length of a label value, in bytes.
     #[arg(
-        long = limits::LABEL_VALUE_FLAG,
+        long = names::LABEL_VALUE_FLAG,
         value_name = "BYTES",
         default_value_t = 16384
     )]
     pub(crate) label_value_bytes_max: u32,
 
     /// Maximum memory of all remote write requests in progress, as a size.
-    #[arg(long = limits::INFLIGHT_FLAG, value_name = "SIZE", default_value = "256MiB", value_parser = parse_bytes)]
+    #[arg(long = names::INFLIGHT_FLAG, value_name = "SIZE", default_value = "256MiB", value_parser = parse_bytes)]
     pub(crate) inflight_bytes_max: u64,
 
     /// Maximum time to receive a remote write request, as a duration.
-    #[arg(long = limits::BODY_TIMEOUT_FLAG, value_name = "DURATION", default_value = "30s", value_parser = parse_positive_duration)]
+    #[arg(long = names::BODY_TIMEOUT_FLAG, value_name = "DURATION", default_value = "30s", value_parser = parse_positive_duration)]
     pub(crate) body_timeout: Duration,
 }
 
@@ -98,6 +98,7 @@ impl RemoteWriteArgs {
             label_value_bytes_max: self.label_value_bytes_max as usize,
             inflight_bytes_max: size(self.inflight_bytes_max),
             body_timeout: self.body_timeout,
+            names: names::LIMIT_NAMES,
         }
     }
 }

@@ -6,6 +6,8 @@ use prometheus::IntGauge;
 
 use wire::InflightFull;
 
+use crate::flags::names::INFLIGHT;
+
 /// Bytes held by all requests, and their limit.
 #[derive(Debug)]
 pub(super) struct Inflight {
@@ -49,7 +51,8 @@ impl InflightReservation {
         let reached = self.inflight.add(bytes);
         if reached > self.inflight.bytes_max {
             self.inflight.remove(bytes);
-            return Err(InflightFull { reached, limit: self.inflight.bytes_max });
+            let limit = self.inflight.bytes_max;
+            return Err(InflightFull { reached, limit, name: INFLIGHT });
         }
         self.bytes += bytes;
         Ok(())
@@ -80,7 +83,8 @@ mod tests {
         let mut first = InflightReservation::new(&inflight);
         let mut second = InflightReservation::new(&inflight);
         assert_eq!(first.add(60), Ok(()));
-        assert_eq!(second.add(60), Err(InflightFull { reached: 120, limit: 100 }));
+        let full = InflightFull { reached: 120, limit: 100, name: INFLIGHT };
+        assert_eq!(second.add(60), Err(full));
         assert_eq!(second.add(40), Ok(()));
         first.set(10);
         assert_eq!((gauge.get(), second.add(50)), (50, Ok(())));

@@ -11,7 +11,7 @@ use model::{
 use crate::decode_budget::DecodeBudget;
 use crate::fast_path;
 use crate::histogram::{HistogramFields, HistogramFieldsError};
-use crate::limits::{Limits, SAMPLES_FLAG, SERIES_FLAG};
+use crate::limits::Limits;
 use crate::protobuf::Reader;
 use crate::rejects::{Counts, Rejects, series_text};
 use crate::slow_path::UncheckedLabels;
@@ -83,7 +83,7 @@ impl<'a> BatchBuilder<'a> {
     pub(super) fn count_series(&mut self, what: &'static str) -> Result<(), DecodeError> {
         self.series_count += 1;
         if self.series_count > self.limits.series_max {
-            return Err(too_large(what, SERIES_FLAG, self.limits.series_max));
+            return Err(too_large(what, self.limits.names.series_max, self.limits.series_max));
         }
         Ok(())
     }
@@ -126,7 +126,11 @@ impl<'a> BatchBuilder<'a> {
     #[inline]
     pub(super) fn check_samples(&self) -> Result<(), DecodeError> {
         if self.batch.sample_count() > self.limits.samples_max {
-            return Err(too_large("samples", SAMPLES_FLAG, self.limits.samples_max));
+            return Err(too_large(
+                "samples",
+                self.limits.names.samples_max,
+                self.limits.samples_max,
+            ));
         }
         Ok(())
     }
@@ -237,7 +241,11 @@ impl<'a> BatchBuilder<'a> {
     ) -> Result<(), DecodeError> {
         self.metadata_count += 1;
         if self.metadata_count > self.limits.series_max {
-            return Err(too_large("metadata entries", SERIES_FLAG, self.limits.series_max));
+            return Err(too_large(
+                "metadata entries",
+                self.limits.names.series_max,
+                self.limits.series_max,
+            ));
         }
         let text_bytes = metric.len() + help.len() + unit.len();
         self.budget.charge(size_of::<BatchMetadata>() + text_bytes)?;

@@ -1,6 +1,6 @@
 //! Memory budget of one request.
 
-use crate::limits::{DECOMPRESSED_BYTES_CEILING, DECOMPRESSED_FLAG, INFLIGHT_FLAG, Limits};
+use crate::limits::{DECOMPRESSED_BYTES_CEILING, Limits};
 use crate::{DecodeError, ReserveMemory};
 
 /// Maximum size of a decoded request, as a multiple of the limit for decompressed bytes. It can be
@@ -12,14 +12,14 @@ const RESERVED_BYTES_STEP: usize = 1 << 20;
 
 /// Retry later: current requests have reached the memory limit.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "remote write requests would hold {reached} bytes, the limit is {limit} (--{INFLIGHT_FLAG})"
-)]
+#[error("remote write requests would hold {reached} bytes, the limit is {limit} ({name})")]
 pub struct InflightFull {
     /// Size of all requests with this one, in bytes.
     pub reached: usize,
     /// The limit.
     pub limit: usize,
+    /// Name of the limit.
+    pub name: &'static str,
 }
 
 /// Memory charged by a request on labels, histograms, exemplars, metadata and the symbol table.
@@ -29,6 +29,8 @@ pub(super) struct DecodeBudget<'a> {
     charged: usize,
     reserved: usize,
     bytes_max: usize,
+    /// Name of the limit behind `bytes_max`.
+    limit_name: &'static str,
     reserve: ReserveMemory<'a>,
 }
 
@@ -42,7 +44,13 @@ impl<'a> DecodeBudget<'a> {
         let decompressed_bytes_max = limits.decompressed_bytes_max.min(DECOMPRESSED_BYTES_CEILING);
         // Positions in a batch are 32 bits wide.
         let bytes_max = (UNFOLDED_FACTOR * decompressed_bytes_max).min(u32::MAX as usize);
-        DecodeBudget { charged: 0, reserved: message_bytes.min(bytes_max), bytes_max, reserve }
+        DecodeBudget {
+            charged: 0,
+            reserved: message_bytes.min(bytes_max),
+            bytes_max,
+            limit_name: limits.names.decompressed_bytes_max,
+            reserve,
+        }
     }
 
     /// Charges some bytes.
@@ -71,7 +79,7 @@ impl<'a> DecodeBudget<'a> {
         if self.charged > self.bytes_max {
             return Err(DecodeError::TooLarge {
                 what: "bytes unfolded",
-                flag: DECOMPRESSED_FLAG,
+                name: self.limit_name,
                 limit: self.bytes_max,
                 reached: self.charged,
             });

@@ -45,7 +45,6 @@ use decode_budget::DecodeBudget;
 pub use decode_budget::InflightFull;
 use histogram::HistogramFields;
 pub use json::JsonError;
-use limits::DECOMPRESSED_FLAG;
 pub use limits::{DECOMPRESSED_BYTES_CEILING, Limits};
 pub use protobuf::WireError;
 pub use rejects::{Counts, Rejects};
@@ -95,12 +94,12 @@ pub enum DecodeError {
     #[error(transparent)]
     InflightFull(#[from] InflightFull),
     /// Split the request, or raise the limit.
-    #[error("request of {reached} {what} is over the limit of {limit} (--{flag})")]
+    #[error("request of {reached} {what} is over the limit of {limit} ({name})")]
     TooLarge {
         /// The counted unit, in the plural.
         what: &'static str,
-        /// The flag that sets the limit, without dashes.
-        flag: &'static str,
+        /// Name of the limit.
+        name: &'static str,
         /// The limit.
         limit: usize,
         /// The size of the request; `limit + 1` if counting stopped there.
@@ -201,7 +200,8 @@ fn check_decompressed_len(length: usize, limits: &Limits) -> Result<(), DecodeEr
         return Ok(());
     }
     let what = "decompressed bytes";
-    Err(DecodeError::TooLarge { what, flag: DECOMPRESSED_FLAG, limit, reached: length })
+    let name = limits.names.decompressed_bytes_max;
+    Err(DecodeError::TooLarge { what, name, limit, reached: length })
 }
 
 /// Grants memory beyond the length of the message, in bytes, before decoding allocates it.
@@ -262,6 +262,6 @@ fn malformed(
 }
 
 #[cold]
-fn too_large(what: &'static str, flag: &'static str, limit: usize) -> DecodeError {
-    DecodeError::TooLarge { what, flag, limit, reached: limit + 1 }
+fn too_large(what: &'static str, name: &'static str, limit: usize) -> DecodeError {
+    DecodeError::TooLarge { what, name, limit, reached: limit + 1 }
 }

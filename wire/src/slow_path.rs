@@ -5,7 +5,7 @@ use std::ops::Range;
 use model::labels::push_packed;
 use model::{Labels, METRIC_NAME, RejectReason};
 
-use crate::limits::{LABEL_NAME_FLAG, LABEL_VALUE_FLAG, LABELS_FLAG, Limits, text_bytes_max};
+use crate::limits::{Limits, text_bytes_max};
 use crate::protobuf::{Reader, WireError};
 use crate::rejects::series_text;
 
@@ -210,10 +210,8 @@ pub(super) fn check_label(label: Reader<'_>) -> Result<(), WireError> {
 }
 
 fn refused_for_count(count: usize, limits: &Limits, series: &str) -> (RejectReason, String) {
-    let limit = limits.labels_per_series_max;
-    let text = format!(
-        "{count} labels are over the limit of {limit} (--{LABELS_FLAG}) for series {series}"
-    );
+    let (limit, name) = (limits.labels_per_series_max, limits.names.labels_per_series_max);
+    let text = format!("{count} labels are over the limit of {limit} ({name}) for series {series}");
     (RejectReason::LabelLimit, text)
 }
 
@@ -221,14 +219,14 @@ fn refused_for_count(count: usize, limits: &Limits, series: &str) -> (RejectReas
 ///
 /// Errors: a text to which the caller adds the series.
 pub(super) fn check_lengths(name: usize, value: usize, limits: &Limits) -> Result<(), String> {
-    for (what, length, limit, flag) in [
-        ("label name", name, limits.label_name_bytes_max, LABEL_NAME_FLAG),
-        ("label value", value, limits.label_value_bytes_max, LABEL_VALUE_FLAG),
+    for (what, length, limit, limit_name) in [
+        ("label name", name, limits.label_name_bytes_max, limits.names.label_name_bytes_max),
+        ("label value", value, limits.label_value_bytes_max, limits.names.label_value_bytes_max),
     ] {
         let limit = text_bytes_max(limit);
         if length > limit {
             return Err(format!(
-                "{what} of {length} bytes is over the limit of {limit} (--{flag})"
+                "{what} of {length} bytes is over the limit of {limit} ({limit_name})"
             ));
         }
     }

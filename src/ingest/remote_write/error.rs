@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
+use crate::flags::names::{BODY_FLAG, BODY_TIMEOUT_FLAG};
 use crate::units::format_duration;
 use storage::StoreError;
-use wire::limits::{BODY_FLAG, BODY_TIMEOUT_FLAG};
 use wire::{Counts, DecodeError, InflightFull, Rejects};
 
 /// Error of a write request that is not acknowledged, or only in part.

@@ -1,8 +1,8 @@
 //! Samples and exemplars that the store rejects, in the words of Prometheus.
 
+use crate::flags::names::{ACTIVE_FLAG, ACTIVE_PER_METRIC_FLAG, HEAD_FLAG};
 use model::RejectReason;
 use storage::{AppendOutcome, ExemplarOutcome, Overflow, Rejection, SampleKind};
-use wire::limits::{ACTIVE_FLAG, ACTIVE_PER_METRIC_FLAG, HEAD_FLAG};
 use wire::rejects::series_text;
 use wire::{Counts, Rejects};
 

@@ -9,7 +9,7 @@ use model::{METRIC_NAME, RejectReason};
 
 use super::message::{AnyValue, Attribute};
 use super::{Settings, naming, value};
-use crate::limits::{LABEL_VALUE_FLAG, LABELS_FLAG, Limits, text_bytes_max};
+use crate::limits::{Limits, text_bytes_max};
 use crate::rejects::series_text;
 use crate::slow_path::check_lengths;
 
@@ -242,22 +242,22 @@ pub(super) fn value_text<'a>(
     limits: &Limits,
 ) -> Result<Cow<'a, str>, Refusal> {
     let limit = text_bytes_max(limits.label_value_bytes_max);
-    value::text(value, limit).map_err(|_| too_long(key, limit))
+    value::text(value, limit).map_err(|_| too_long(key, limit, limits))
 }
 
 /// Checks the length of the value of a label.
 pub(super) fn check_value_len(key: &str, length: usize, limits: &Limits) -> Result<(), Refusal> {
     let limit = text_bytes_max(limits.label_value_bytes_max);
-    if length <= limit { Ok(()) } else { Err(too_long(key, limit)) }
+    if length <= limit { Ok(()) } else { Err(too_long(key, limit, limits)) }
 }
 
 #[cold]
-fn too_long(key: &str, limit: usize) -> Refusal {
+fn too_long(key: &str, limit: usize, limits: &Limits) -> Refusal {
+    let name = limits.names.label_value_bytes_max;
     let key = &key[..key.floor_char_boundary(256)];
     let key = quoted(key);
-    let text = format!(
-        "label value of attribute {key} is over the limit of {limit} bytes (--{LABEL_VALUE_FLAG})"
-    );
+    let text =
+        format!("label value of attribute {key} is over the limit of {limit} bytes ({name})");
     (RejectReason::LabelLimit, text)
 }
 
@@ -270,6 +270,6 @@ fn check_count(count: usize, limits: &Limits) -> Result<(), Refusal> {
 
 #[cold]
 fn count_text(count: usize, limits: &Limits) -> String {
-    let limit = limits.labels_per_series_max;
-    format!("{count} labels are over the limit of {limit} (--{LABELS_FLAG})")
+    let (limit, name) = (limits.labels_per_series_max, limits.names.labels_per_series_max);
+    format!("{count} labels are over the limit of {limit} ({name})")
 }

@@ -1,7 +1,6 @@
 //! Hostile requests: each ends in a result or a named error, within bounds of memory.
 
 use super::*;
-use crate::limits::DECOMPRESSED_FLAG;
 use testkit::prompb::v2::{self, Request, SymbolTable};
 
 /// Maximum capacity of a batch in samples: the limit, rounded up by doubling.
@@ -45,9 +44,9 @@ fn check(version: Version, bytes: &[u8]) -> Result<(Batch, Decoded, usize), Deco
     result.map(|decoded| (batch, decoded, granted))
 }
 
-fn flag_of<T>(result: Result<T, DecodeError>) -> &'static str {
+fn limit_name_of<T>(result: Result<T, DecodeError>) -> &'static str {
     match result {
-        Err(DecodeError::TooLarge { flag, .. }) => flag,
+        Err(DecodeError::TooLarge { name, .. }) => name,
         Err(error) => panic!("{error}"),
         Ok(_) => panic!("it is taken"),
     }
@@ -165,7 +164,10 @@ fn a_million_references_to_a_long_symbol_end_at_the_budget() {
     assert_eq!(decoded.rejects.counts().map(|(_, counts)| counts.floats).sum::<u64>(), 100);
     assert!(granted > 100 << 20);
     let many = Request { symbols: table.symbols, timeseries: vec![series; 1_000] };
-    assert_eq!(flag_of(check(Version::V2, &many.encode_to_vec())), DECOMPRESSED_FLAG);
+    assert_eq!(
+        limit_name_of(check(Version::V2, &many.encode_to_vec())),
+        LIMITS.decompressed_bytes_max
+    );
 
     // In one series, only the first of too many labels are looked up.
     let mut table = SymbolTable::default();
@@ -173,7 +175,10 @@ fn a_million_references_to_a_long_symbol_end_at_the_budget() {
     let long = table.add(&vec![b'x'; 1 << 20]);
     labels_refs.extend(vec![long; 1_000_000]);
     let series = v2::TimeSeries { labels_refs, samples: vec![sample()], ..Default::default() };
-    assert_eq!(flag_of(check(Version::V2, &one(table, series))), DECOMPRESSED_FLAG);
+    assert_eq!(
+        limit_name_of(check(Version::V2, &one(table, series))),
+        LIMITS.decompressed_bytes_max
+    );
 }
 
 #[test]
@@ -190,7 +195,10 @@ fn metadata_and_exemplars_that_refer_to_a_long_symbol_end_at_the_budget() {
         })
         .collect();
     let request = Request { symbols: table.symbols, timeseries };
-    assert_eq!(flag_of(check(Version::V2, &request.encode_to_vec())), DECOMPRESSED_FLAG);
+    assert_eq!(
+        limit_name_of(check(Version::V2, &request.encode_to_vec())),
+        LIMITS.decompressed_bytes_max
+    );
 
     let mut table = SymbolTable::default();
     let labels_refs = up(&mut table);
@@ -199,7 +207,10 @@ fn metadata_and_exemplars_that_refer_to_a_long_symbol_end_at_the_budget() {
     let exemplars = vec![exemplar; 1_000];
     let series =
         v2::TimeSeries { labels_refs, samples: vec![sample()], exemplars, ..Default::default() };
-    assert_eq!(flag_of(check(Version::V2, &one(table, series))), DECOMPRESSED_FLAG);
+    assert_eq!(
+        limit_name_of(check(Version::V2, &one(table, series))),
+        LIMITS.decompressed_bytes_max
+    );
 }
 
 #[test]
@@ -223,7 +234,7 @@ fn a_grant_that_is_refused_ends_the_request() {
     let request = Request { symbols: table.symbols, timeseries: vec![series; 1_000] };
     let bytes = request.encode_to_vec();
     let mut asked = Vec::new();
-    let full = InflightFull { reached: 7, limit: 5 };
+    let full = InflightFull { reached: 7, limit: 5, name: "inflight_bytes_max" };
     let mut reserve = |bytes| {
         asked.push(bytes);
         if asked.len() < 3 { Ok(()) } else { Err(full.clone()) }
@@ -246,20 +257,23 @@ fn a_grant_that_is_refused_ends_the_request() {
 fn messages_of_two_bytes_count_against_the_limits() {
     // A sample, a histogram, an exemplar, or metadata of two bytes.
     let field = |content: &[u8]| nested(0x0a, content);
-    for (tag, flag) in [(0x12, SAMPLES_FLAG), (0x1a, DECOMPRESSED_FLAG), (0x22, DECOMPRESSED_FLAG)]
-    {
+    for (tag, name) in [
+        (0x12, LIMITS.samples_max),
+        (0x1a, LIMITS.decompressed_bytes_max),
+        (0x22, LIMITS.decompressed_bytes_max),
+    ] {
         let bytes = field(&[tag, 0].repeat(8_000_000));
-        assert_eq!(flag_of(check(Version::V1, &bytes)), flag);
+        assert_eq!(limit_name_of(check(Version::V1, &bytes)), name);
     }
     // Four and six bytes, as in the fast paths.
     let bytes = field(&[0x12, 2, 0x10, 1].repeat(8_000_000));
-    assert_eq!(flag_of(check(Version::V1, &bytes)), SAMPLES_FLAG);
+    assert_eq!(limit_name_of(check(Version::V1, &bytes)), LIMITS.samples_max);
     for sample in [&[0x12, 2, 0x10, 1][..], &[0x12, 4, 0x10, 1, 0x18, 1]] {
         let bytes = nested(0x2a, &sample.repeat(32_000_000 / sample.len()));
-        assert_eq!(flag_of(check(Version::V2, &bytes)), SAMPLES_FLAG);
+        assert_eq!(limit_name_of(check(Version::V2, &bytes)), LIMITS.samples_max);
     }
     let bytes = [0x1a, 0].repeat(1_000_000);
-    assert_eq!(flag_of(check(Version::V1, &bytes)), SERIES_FLAG);
+    assert_eq!(limit_name_of(check(Version::V1, &bytes)), LIMITS.series_max);
 }
 
 /// A field of bytes.

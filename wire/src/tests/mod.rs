@@ -11,12 +11,14 @@ use proptest::prelude::*;
 use prost::Message;
 
 use super::*;
-use crate::limits::{SAMPLES_FLAG, SERIES_FLAG};
+use crate::limits::LimitNames;
 use crate::rejects::Counts;
 use testkit::prompb::{
     self, BucketSpan, Count, Exemplar, Histogram, Label, MetricMetadata, Sample, TimeSeries,
     WriteRequest, ZeroCount,
 };
+
+const LIMITS: LimitNames = LimitNames::FIELDS;
 
 fn limits() -> Limits {
     Limits {
@@ -718,12 +720,12 @@ fn reject_texts_name_the_limit() {
     let long = "v".repeat(301);
     let text = reject_text(&request_of(&[("__name__", "up"), ("a", &long)], &[(1, 1.0)]));
     let expected = "label value of 301 bytes is over the limit of 300 \
-                    (--remote-write.max-label-value-length) for series {__name__=\"up\", a=\"vvv";
+                    (label_value_bytes_max) for series {__name__=\"up\", a=\"vvv";
     assert!(text.starts_with(expected), "{text}");
     let names: Vec<String> = (0..9).map(|index| format!("l{index}")).collect();
     let labels: Vec<(&str, &str)> = names.iter().map(|name| (name.as_str(), "v")).collect();
     let text = reject_text(&request_of(&labels, &[(1, 1.0)]));
-    let expected = "9 labels are over the limit of 6 (--remote-write.max-labels-per-series) \
+    let expected = "9 labels are over the limit of 6 (labels_per_series_max) \
                     for series {l0=\"v\"";
     assert!(text.starts_with(expected), "{text}");
     let mut histograms = request_of(&[("__name__", "up")], &[(1, 1.0)]);
@@ -758,20 +760,20 @@ fn malformed_requests_name_series_and_field() {
 #[test]
 fn requests_over_a_limit_are_rejected_as_a_whole() {
     let bytes = request_of(&[("__name__", "up")], &[(1, 1.0), (2, 2.0)]).encode_to_vec();
-    for (limits, flag) in [
-        (Limits { series_max: 0, ..Limits::default() }, SERIES_FLAG),
-        (Limits { samples_max: 1, ..Limits::default() }, SAMPLES_FLAG),
+    for (limits, name) in [
+        (Limits { series_max: 0, ..Limits::default() }, LIMITS.series_max),
+        (Limits { samples_max: 1, ..Limits::default() }, LIMITS.samples_max),
         (
             Limits { decompressed_bytes_max: bytes.len() - 1, ..Limits::default() },
-            DECOMPRESSED_FLAG,
+            LIMITS.decompressed_bytes_max,
         ),
     ] {
         let mut batch = Batch::default();
         let result = decode(Version::V1, &bytes, &limits, &mut batch);
-        let Err(DecodeError::TooLarge { flag: found, .. }) = result else {
-            panic!("{flag}: {result:?}");
+        let Err(DecodeError::TooLarge { name: found, .. }) = result else {
+            panic!("{name}: {result:?}");
         };
-        assert_eq!(found, flag);
+        assert_eq!(found, name);
     }
 }
 

@@ -11,6 +11,7 @@ use storage::StoreOptions;
 use wire::Limits;
 
 use super::*;
+use crate::flags::names::LIMIT_NAMES;
 use crate::ingest::{IngestMetrics, now_ms};
 use testkit::prompb::{Exemplar, MetricMetadata, WriteRequest, v2};
 
@@ -221,6 +222,7 @@ async fn each_limit_has_its_status_and_name() {
         decompressed_bytes_max: 1_000,
         series_max: 2,
         inflight_bytes_max: 2_410,
+        names: LIMIT_NAMES,
         ..Limits::default()
     };
     let receiver = Receiver::new(limits).await;

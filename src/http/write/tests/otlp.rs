@@ -95,6 +95,7 @@ async fn each_limit_has_its_status_and_name() {
         decompressed_bytes_max: 10_000,
         series_max: 2,
         inflight_bytes_max: 396_100,
+        names: LIMIT_NAMES,
         ..Limits::default()
     };
     let receiver = Receiver::new(limits).await;

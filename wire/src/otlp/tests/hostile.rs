@@ -1,9 +1,11 @@
 //! Hostile requests.
 
 use super::*;
-use crate::limits::{DECOMPRESSED_FLAG, SAMPLES_FLAG, SERIES_FLAG};
+use crate::limits::LimitNames;
 use crate::{InflightFull, WireError, gunzip};
 use model::RejectReason;
+
+const LIMITS: LimitNames = LimitNames::FIELDS;
 
 fn varint(mut number: usize) -> Vec<u8> {
     let mut out = Vec::new();
@@ -40,7 +42,7 @@ fn reserved(encoding: Encoding, bytes: &[u8]) -> (Result<Decoded, DecodeError>, 
 }
 
 fn is_over(error: &DecodeError, expected: &str) -> bool {
-    matches!(error, DecodeError::TooLarge { flag, .. } if *flag == expected)
+    matches!(error, DecodeError::TooLarge { name, .. } if *name == expected)
 }
 
 #[test]
@@ -57,7 +59,7 @@ fn small_fields_that_unfold_end_at_the_budget() {
         exponential,
     ] {
         let (decoded, reserved) = reserved(Encoding::Protobuf, &message);
-        assert!(is_over(&decoded.unwrap_err(), DECOMPRESSED_FLAG));
+        assert!(is_over(&decoded.unwrap_err(), LIMITS.decompressed_bytes_max));
         assert!(reserved <= 4 << 20, "{reserved}");
     }
     for (item, closes) in [
@@ -72,7 +74,7 @@ fn small_fields_that_unfold_end_at_the_budget() {
         text.push_str("{}");
         text.push_str(closes);
         let (decoded, reserved) = reserved(Encoding::Json, text.as_bytes());
-        assert!(is_over(&decoded.unwrap_err(), DECOMPRESSED_FLAG));
+        assert!(is_over(&decoded.unwrap_err(), LIMITS.decompressed_bytes_max));
         assert!(reserved <= 4 << 20, "{reserved}");
     }
 }
@@ -80,7 +82,7 @@ fn small_fields_that_unfold_end_at_the_budget() {
 #[test]
 fn a_refused_reservation_ends_the_request() {
     let points = field(1, &[]).repeat(10_000);
-    let full = InflightFull { reached: 7, limit: 6 };
+    let full = InflightFull { reached: 7, limit: 6, name: "inflight_bytes_max" };
     let mut batch = Batch::default();
     let decoded = decode(
         Encoding::Protobuf,
@@ -141,17 +143,14 @@ fn limits_of_a_request_are_those_of_remote_write() {
     let points = |count| (1..=count).map(|n| number(n, 1.0)).collect();
     assert_eq!(decode(&request(vec![], vec![gauge("a", points(3))])).unwrap().series.len(), 3);
     let error = decode(&request(vec![], vec![gauge("a", points(4))])).unwrap_err();
-    assert_eq!(
-        error.to_string(),
-        "request of 4 data points is over the limit of 3 (--remote-write.max-series-per-request)"
-    );
-    assert!(is_over(&error, SERIES_FLAG));
+    assert_eq!(error.to_string(), "request of 4 data points is over the limit of 3 (series_max)");
+    assert!(is_over(&error, LIMITS.series_max));
     // A histogram has more samples than data points, and so has a resource of long duration.
     let two = request(vec![], vec![metric("h", "", histograms(vec![histogram(), histogram()]))]);
-    assert!(is_over(&decode(&two).unwrap_err(), SAMPLES_FLAG));
+    assert!(is_over(&decode(&two).unwrap_err(), LIMITS.samples_max));
     let named = vec![text("service.name", "a"), text("region", "b")];
     let long = request(named, vec![gauge("a", vec![number(1, 1.0), number(1 << 40, 1.0)])]);
-    assert!(is_over(&decode(&long).unwrap_err(), SAMPLES_FLAG));
+    assert!(is_over(&decode(&long).unwrap_err(), LIMITS.samples_max));
 }
 
 #[test]
@@ -332,7 +331,7 @@ fn gzip_unpacks_to_the_limit_and_no_further() {
         assert!(reserved >= len && reserved <= 4 << 20, "{reserved}");
     }
     let (unpacked, reserved) = unpack(&packed(1 << 24));
-    assert!(is_over(&unpacked.unwrap_err(), DECOMPRESSED_FLAG));
+    assert!(is_over(&unpacked.unwrap_err(), LIMITS.decompressed_bytes_max));
     assert!(reserved <= 4 << 20, "{reserved}");
     let two = [packed(3), packed(4)].concat();
     assert_eq!(unpack(&two).0, Ok(7));
@@ -352,15 +351,9 @@ fn names_that_are_too_long_are_rejected_before_their_translation() {
         field(1, &field(2, &field(2, &metric.concat())))
     };
     for (message, expected) in [
-        (
-            of_metric(&long, "", "b"),
-            "--remote-write.max-label-value-length) for the name of metric",
-        ),
-        (
-            of_metric("a", &long, "b"),
-            "--remote-write.max-label-value-length) for the unit of metric",
-        ),
-        (of_metric("a", "", &long), "--remote-write.max-label-name-length) for a data point of"),
+        (of_metric(&long, "", "b"), "label_value_bytes_max) for the name of metric"),
+        (of_metric("a", &long, "b"), "label_value_bytes_max) for the unit of metric"),
+        (of_metric("a", "", &long), "label_name_bytes_max) for a data point of"),
     ] {
         let (decoded, _) = reserved(Encoding::Protobuf, &message);
         let decoded = decoded.unwrap();

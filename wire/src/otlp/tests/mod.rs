@@ -592,7 +592,7 @@ fn invalid_metrics_and_data_points_are_rejected_by_name() {
         ),
         (
             with(many),
-            "513 labels are over the limit of 512 (--remote-write.max-labels-per-series) for a \
+            "513 labels are over the limit of 512 (labels_per_series_max) for a \
              data point of metric \"a\"",
             RejectReason::LabelLimit,
             floats(1),
@@ -600,7 +600,7 @@ fn invalid_metrics_and_data_points_are_rejected_by_name() {
         (
             with(vec![text("k", &"x".repeat(16_385))]),
             "label value of 16385 bytes is over the limit of 16384 \
-             (--remote-write.max-label-value-length) for series",
+             (label_value_bytes_max) for series",
             RejectReason::LabelLimit,
             floats(1),
         ),

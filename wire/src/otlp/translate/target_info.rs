@@ -6,7 +6,6 @@ use model::{MetricKind, RejectReason};
 
 use super::{NS_PER_MS, SAMPLE_BYTES, Series, Translator};
 use crate::DecodeError;
-use crate::limits::SAMPLES_FLAG;
 use crate::otlp::labels::LabelSet;
 use crate::otlp::message::{Attribute, Point};
 use crate::otlp::resource::{PointTimes, ResourceLabels};
@@ -68,9 +67,10 @@ impl<'t> Translator<'t, '_> {
         for time_ns in (first_kept..last).step_by(step as usize).chain([last]) {
             if self.target_steps >= self.builder.limits.samples_max {
                 // Bounds the work for repeated resources.
+                let limits = self.builder.limits;
+                let (limit, name) = (limits.samples_max, limits.names.samples_max);
                 self.refuse([], RejectReason::DataPoint, || {
-                    let limit = self.builder.limits.samples_max;
-                    format!("{TARGET_INFO}: {limit} samples of one request (--{SAMPLES_FLAG})")
+                    format!("{TARGET_INFO}: {limit} samples of one request ({name})")
                 });
                 return Ok(());
             }
