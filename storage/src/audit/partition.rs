@@ -83,8 +83,8 @@ fn encoding_name(encoding: Encoding) -> &'static str {
     }
 }
 
-/// Place of a block: metric, index of the window and epoch, as in the key of its directory.
-type RunPlace = (u64, u8, Epoch);
+/// Key of a run: metric, index of the window and epoch, as in the key of its directory.
+type RunKey = (u64, u8, Epoch);
 
 /// Reads a partition.
 ///
@@ -160,12 +160,12 @@ async fn directories(
     partition: PartitionId,
     survey: &mut PartitionSurvey,
     on_damage: OnDamage<'_>,
-) -> Result<BTreeMap<RunPlace, BTreeMap<u32, BlockEntry>>, StoreError> {
-    let mut listed: BTreeMap<RunPlace, BTreeMap<u32, BlockEntry>> = BTreeMap::new();
+) -> Result<BTreeMap<RunKey, BTreeMap<u32, BlockEntry>>, StoreError> {
+    let mut listed: BTreeMap<RunKey, BTreeMap<u32, BlockEntry>> = BTreeMap::new();
     let mut before: Option<(u64, u8)> = None;
     let mut scan = lsm.scan_prefix(&keys::directories(partition)).await?;
     while let Some((key, bytes)) = scan.next().await? {
-        let Some(place @ (metric, window, _)) = keys::parse_directory(&key) else {
+        let Some(run_key @ (metric, window, _)) = keys::parse_directory(&key) else {
             on_damage(Damage::in_lsm(&key, "malformed key"));
             continue;
         };
@@ -173,7 +173,7 @@ async fn directories(
         survey.runs_unmerged += u64::from(before == Some((metric, window)));
         before = Some((metric, window));
         let Ok(entries) = block::decode_directory(&key, &bytes) else { continue };
-        listed.insert(place, entries.into_iter().map(|entry| (entry.first_id, entry)).collect());
+        listed.insert(run_key, entries.into_iter().map(|entry| (entry.first_id, entry)).collect());
     }
     Ok(listed)
 }
@@ -183,17 +183,18 @@ async fn blocks(
     lsm: &Lsm,
     partition: PartitionId,
     labels: &[Labels],
-    listed: &mut BTreeMap<RunPlace, BTreeMap<u32, BlockEntry>>,
+    listed: &mut BTreeMap<RunKey, BTreeMap<u32, BlockEntry>>,
     survey: &mut PartitionSurvey,
     on_damage: OnDamage<'_>,
 ) -> Result<(), StoreError> {
     let mut scan = lsm.scan_prefix(&keys::blocks(partition)).await?;
     while let Some((key, bytes)) = scan.next().await? {
         let directory = keys::directory_of_block(&key);
-        let place = directory.as_deref().and_then(keys::parse_directory);
+        let run_key = directory.as_deref().and_then(keys::parse_directory);
         let first_id = key.last_chunk::<4>().map(|id| u32::from_be_bytes(*id));
-        let entry = place.zip(first_id).and_then(|(place, id)| listed.get_mut(&place)?.remove(&id));
-        let (Some(entry), Some((metric, window, _))) = (entry, place) else {
+        let entry =
+            run_key.zip(first_id).and_then(|(run_key, id)| listed.get_mut(&run_key)?.remove(&id));
+        let (Some(entry), Some((metric, window, _))) = (entry, run_key) else {
             survey.blocks_unlisted += 1;
             continue;
         };

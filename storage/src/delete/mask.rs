@@ -10,7 +10,7 @@ use model::{
 };
 use roaring::RoaringBitmap;
 
-use super::{Snapshot, Tombstone};
+use super::{Tombstone, TombstoneSnapshot};
 use crate::epoch::Epoch;
 use crate::index::bitmap_bytes;
 use crate::index::partition::PartitionIndex;
@@ -44,7 +44,7 @@ impl Masks {
     pub(crate) async fn of(
         lsm: &Lsm,
         index: &PartitionIndex,
-        tombstones: &Snapshot,
+        tombstones: &TombstoneSnapshot,
         TimeRange { start_ms, end_ms }: TimeRange,
         ids: &RoaringBitmap,
         yielder: &mut Yielder,

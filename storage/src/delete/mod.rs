@@ -75,7 +75,7 @@ fn bytes_of(selectors: &[Vec<Matcher>]) -> usize {
 pub(crate) struct Tombstones(RwLock<Arc<BTreeMap<Epoch, Arc<Tombstone>>>>);
 
 /// Tombstones at one point in time.
-pub(crate) type Snapshot = Arc<BTreeMap<Epoch, Arc<Tombstone>>>;
+pub(crate) type TombstoneSnapshot = Arc<BTreeMap<Epoch, Arc<Tombstone>>>;
 
 impl Tombstones {
     /// Creates a set of the tombstones that a start has read.
@@ -85,7 +85,7 @@ impl Tombstones {
     }
 
     /// Returns the current tombstones.
-    pub(crate) fn all(&self) -> Snapshot {
+    pub(crate) fn all(&self) -> TombstoneSnapshot {
         Arc::clone(&self.0.read().unwrap_or_else(PoisonError::into_inner))
     }
 

@@ -29,7 +29,7 @@ use crate::lsm::{Lsm, WriteSet};
 
 pub(crate) use ring::RingStats;
 use ring::{Limits, Ring};
-pub(crate) use stage::Stage;
+pub(crate) use stage::ExemplarStage;
 
 /// Maximum number of exemplars of one series, so that a busy one does not evict all others.
 pub const EXEMPLARS_PER_SERIES_MAX: usize = 10_000;
@@ -128,7 +128,7 @@ impl ExemplarRing {
     }
 
     /// Adds staged exemplars to a write, and deletes values whose exemplars are all evicted.
-    pub(crate) fn put(&self, stage: &Stage, set: &mut WriteSet) -> usize {
+    pub(crate) fn put(&self, stage: &ExemplarStage, set: &mut WriteSet) -> usize {
         let ring = self.lock();
         for key in ring.dead() {
             set.delete(key);
@@ -144,7 +144,7 @@ impl ExemplarRing {
     }
 
     /// Adds exemplars that are durable now. `value_bytes` is the result of [`ExemplarRing::put`].
-    pub(crate) fn apply(&self, stage: &mut Stage, value_bytes: usize) {
+    pub(crate) fn apply(&self, stage: &mut ExemplarStage, value_bytes: usize) {
         let mut ring = self.lock();
         ring.forget_dead();
         ring.apply(stage.take(), value_bytes);

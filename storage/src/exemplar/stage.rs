@@ -13,7 +13,7 @@ use crate::window::TimeBounds;
 
 /// Accepted exemplars that are not durable yet.
 #[derive(Default)]
-pub(crate) struct Stage {
+pub(crate) struct ExemplarStage {
     taken: Vec<AcceptedExemplar>,
     /// Series as the writes so far have changed them.
     series: HashMap<Labels, Staged, RandomState>,
@@ -41,7 +41,7 @@ enum Verdict {
     OutOfOrder,
 }
 
-impl Stage {
+impl ExemplarStage {
     /// Returns whether no exemplar is staged.
     pub(crate) fn is_empty(&self) -> bool {
         self.taken.is_empty()

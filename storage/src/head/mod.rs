@@ -194,13 +194,13 @@ impl Head {
             let mut removed = Vec::new();
             {
                 let mut shard = self.shard(shard_index as u32);
-                for (at, place) in shard.0.iter_mut().enumerate() {
-                    if place.as_ref().is_some_and(|s| s.is_empty() && is_idle(s))
-                        && let Some(series) = place.take()
+                for (at, slot) in shard.0.iter_mut().enumerate() {
+                    if slot.as_ref().is_some_and(|s| s.is_empty() && is_idle(s))
+                        && let Some(series) = slot.take()
                     {
                         removed.push(((at * SHARD_COUNT + shard_index) as u32, series.labels));
                     }
-                    bytes += place.as_ref().map_or(0, |series| series.bytes());
+                    bytes += slot.as_ref().map_or(0, |series| series.bytes());
                 }
             }
             count += removed.len();
@@ -417,8 +417,8 @@ impl Head {
     pub(crate) fn for_each(&self, mut visit: impl FnMut(u32, &mut HeadSeries)) {
         for shard_index in 0..SHARD_COUNT {
             let mut shard = self.shard(shard_index as u32);
-            for (at, place) in shard.0.iter_mut().enumerate() {
-                if let Some(series) = place {
+            for (at, slot) in shard.0.iter_mut().enumerate() {
+                if let Some(series) = slot {
                     visit((at * SHARD_COUNT + shard_index) as u32, series);
                 }
             }

@@ -21,7 +21,7 @@ use model::{HistogramSample, ResetHint, TimeRange, prefetch};
 
 use crate::chunk::{FrameHeader, HistogramEncoder, encode_histograms};
 use crate::epoch::Epoch;
-use crate::samples::columns::{ColumnPlace, Slot};
+use crate::samples::columns::{ColumnSlot, Slot};
 use crate::samples::decided::DecidedHistogram;
 use crate::samples::part::{
     Floats, Frame, Part, Parts, Run, TailRoom, push_starts, sorted_later_wins,
@@ -442,7 +442,7 @@ impl OpenWindow {
             frames: new_frames.map(|(frame, _)| frame.clone()).collect(),
             before,
             key: None,
-            place: ColumnPlace::Frames(Arc::clone(slot)),
+            column_slot: ColumnSlot::Frames(Arc::clone(slot)),
         };
         parts.push(Part::Run(Box::new(run)));
     }

@@ -24,15 +24,15 @@ use tokio::time::Instant;
 use super::apply::{apply, ends};
 use super::drop::PendingDelete;
 use super::failure::LogFailure;
-use super::queue::Pending;
+use super::queue::PendingWrite;
 use super::record::LogRecord;
 use crate::epoch::Epoch;
 use crate::error::StoreError;
-use crate::exemplar::{self, ExemplarRing};
+use crate::exemplar::{ExemplarRing, ExemplarStage};
 use crate::head::Head;
 use crate::keys;
 use crate::lsm::{Lsm, WriteSet};
-use crate::metadata::{self, Metadata};
+use crate::metadata::{Metadata, MetadataStage};
 use crate::outcome::{AppendOutcome, ExemplarCounts};
 use crate::retention::RetentionFloors;
 use crate::samples::scratch::Scratch;
@@ -81,8 +81,8 @@ pub(crate) struct Log {
     /// Series that the record creates.
     pub(super) created: Vec<(u32, Labels)>,
     /// Exemplars and metadata that are written with the record.
-    pub(super) staged_exemplars: exemplar::Stage,
-    pub(super) staged_metadata: metadata::Stage,
+    pub(super) staged_exemplars: ExemplarStage,
+    pub(super) staged_metadata: MetadataStage,
 }
 
 /// Targets of a commit: the store and its state in memory.
@@ -139,8 +139,8 @@ impl Log {
             record: LogRecord::default(),
             slots: Vec::new(),
             created: Vec::new(),
-            staged_exemplars: exemplar::Stage::default(),
-            staged_metadata: metadata::Stage::default(),
+            staged_exemplars: ExemplarStage::default(),
+            staged_metadata: MetadataStage::default(),
         }
     }
 
@@ -179,7 +179,7 @@ impl Log {
         target: &LogTarget<'_>,
         bounds: TimeBounds,
         floors: &RetentionFloors<'_>,
-        group: &mut [Pending],
+        group: &mut [PendingWrite],
     ) -> Result<Committed, StoreError> {
         self.check()?;
         self.begin();

@@ -12,7 +12,7 @@ use model::histogram::decide_hint;
 use model::{Batch, Histogram, HistogramSample, Labels, RejectReason, ResetHint};
 
 use super::commit::Log;
-use super::queue::Pending;
+use super::queue::PendingWrite;
 use super::record::RecordRun;
 use crate::chunk::HistogramBefore;
 use crate::chunk::histogram::{canonical_spans, is_storable};
@@ -45,7 +45,7 @@ impl Log {
         head: &Head,
         bounds: TimeBounds,
         floors: &RetentionFloors<'_>,
-        pending: &mut Pending,
+        pending: &mut PendingWrite,
         out_of_order: &mut usize,
     ) -> AppendOutcome {
         let mut outcome = AppendOutcome::default();

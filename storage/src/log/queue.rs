@@ -20,7 +20,7 @@ const RECORD_WEIGHT: usize = 256 << 10;
 const FLOAT_BYTES: usize = 16;
 
 /// A write that waits for its commit.
-pub(crate) struct Pending {
+pub(crate) struct PendingWrite {
     pub(super) batch: Batch,
     /// Slot of each series that was in the head. Valid only if the slot's labels still match.
     pub(super) slots: Vec<Option<u32>>,
@@ -35,17 +35,17 @@ pub(crate) struct Pending {
 /// Reservation that a write holds for as long as the store holds its batch.
 pub type BatchReservation = Box<dyn Send>;
 
-impl Pending {
+impl PendingWrite {
     /// Creates a write and looks up its series, outside of the task that commits.
     pub(crate) fn new(
         head: &Head,
         batch: Batch,
         reservation: Option<BatchReservation>,
         answer: oneshot::Sender<Result<AppendOutcome, StoreError>>,
-    ) -> Pending {
+    ) -> PendingWrite {
         let slots = (0..batch.series.len()).map(|i| head.find(batch.labels_bytes(i))).collect();
         let weight = weight_of(&batch);
-        Pending { batch, slots, weight, answer, ticket: 0, _reservation: reservation }
+        PendingWrite { batch, slots, weight, answer, ticket: 0, _reservation: reservation }
     }
 
     /// Returns the weight of the write, in floats that occupy as much memory.
@@ -77,7 +77,7 @@ pub(crate) struct Queue {
 
 #[derive(Default)]
 struct QueueState {
-    waiting: VecDeque<Pending>,
+    waiting: VecDeque<PendingWrite>,
     /// Weight of the samples that wait or are being committed.
     weight: usize,
     is_led: bool,
@@ -102,7 +102,7 @@ impl Queue {
     /// than `patience`.
     pub(crate) fn push(
         &self,
-        mut pending: Pending,
+        mut pending: PendingWrite,
         limit: usize,
         patience: Duration,
     ) -> Result<(u64, bool), StoreError> {
@@ -147,7 +147,7 @@ impl Queue {
     }
 
     /// Takes the writes that share the next record. If the queue is empty, the leader ends.
-    pub(crate) fn take(&self) -> Vec<Pending> {
+    pub(crate) fn take(&self) -> Vec<PendingWrite> {
         let mut state = self.lock();
         let mut group = Vec::new();
         let mut weight = 0;

@@ -8,7 +8,7 @@ use model::Labels;
 use super::apply::{apply, ends};
 use super::commit::Log;
 use super::record::LogRecord;
-use crate::delete::{Snapshot, Tombstone, Tombstones};
+use crate::delete::{Tombstone, TombstoneSnapshot, Tombstones};
 use crate::epoch::Epoch;
 use crate::error::StoreError;
 use crate::head::Head;
@@ -91,7 +91,7 @@ impl Replay {
     }
 
     /// Adds deletes that have not been applied yet.
-    pub(crate) fn expect_deletes(&mut self, all: &Snapshot) {
+    pub(crate) fn expect_deletes(&mut self, all: &TombstoneSnapshot) {
         let last = self.deletes.back().map(|t| t.epoch).max(self.deleted);
         let new = all.range(last.map_or(Epoch::FIRST, Epoch::next)..);
         self.deletes.extend(new.map(|(_, tombstone)| Arc::clone(tombstone)));

@@ -21,7 +21,7 @@ use crate::exemplar::bounded;
 use crate::keys;
 use crate::lsm::{Lsm, WriteSet};
 
-pub(crate) use stage::Stage;
+pub(crate) use stage::MetadataStage;
 pub(crate) use table::TableStats;
 use table::{Limits, Table};
 
@@ -93,7 +93,7 @@ impl Metadata {
     }
 
     /// Adds changed metrics to a write, and deletes evicted ones.
-    pub(crate) fn put(&self, stage: &Stage, set: &mut WriteSet) {
+    pub(crate) fn put(&self, stage: &MetadataStage, set: &mut WriteSet) {
         let table = self.lock();
         for key in table.dead() {
             set.delete(key);
@@ -107,7 +107,7 @@ impl Metadata {
     }
 
     /// Applies the changes that are durable now.
-    pub(crate) fn apply(&self, stage: &mut Stage) {
+    pub(crate) fn apply(&self, stage: &mut MetadataStage) {
         let mut table = self.lock();
         table.forget_dead();
         table.apply(stage.take());

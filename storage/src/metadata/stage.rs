@@ -12,9 +12,9 @@ use crate::outcome::AppendOutcome;
 
 /// The metrics that a commit changes, and their new entries.
 #[derive(Default)]
-pub(crate) struct Stage(BTreeMap<Arc<str>, Vec<MetricMetadata>>);
+pub(crate) struct MetadataStage(BTreeMap<Arc<str>, Vec<MetricMetadata>>);
 
-impl Stage {
+impl MetadataStage {
     /// Returns whether nothing has changed.
     pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()

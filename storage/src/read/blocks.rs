@@ -1,7 +1,7 @@
 //! Samples of a sealed partition: from its run directories to the parts of each series.
 //!
 //! If all wanted series of a block are cached as columns, the block is not read. Otherwise each of
-//! its series gets a place for its column, which is filled when the series is decoded.
+//! its series gets a slot for its column, which is filled when the series is decoded.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -334,13 +334,14 @@ impl ReadBlock<'_> {
         if let Some(slots) = slots
             && let Some((min_ms, max_ms, sample_count)) = run_of(&headers, is_wanted)
         {
-            let place = columns::ColumnPlace::Sealed(Arc::clone(slots), at as u32);
-            parts.push(match place.column() {
+            let column_slot = columns::ColumnSlot::Sealed(Arc::clone(slots), at as u32);
+            parts.push(match column_slot.column() {
                 Some(column) => Part::Column(column),
                 None => {
                     let (before, frames) = (None, vec![frames.clone()]);
                     let key = Some(self.key.clone());
-                    let run = Run { before, frames, key, place, sample_count, min_ms, max_ms };
+                    let run =
+                        Run { before, frames, key, column_slot, sample_count, min_ms, max_ms };
                     Part::Run(Box::new(run))
                 }
             });

@@ -13,7 +13,7 @@ use roaring::RoaringBitmap;
 use super::blocks::{self, BlockRequest, BlockSource, WantedRun};
 use crate::block::BlockEntry;
 use crate::core::Core;
-use crate::delete::{Masks, Snapshot};
+use crate::delete::{Masks, TombstoneSnapshot};
 use crate::error::StoreError;
 use crate::index::partition::{Order, PartitionIndex};
 use crate::index::results::Resolved;
@@ -100,7 +100,7 @@ async fn load_parts(
 async fn masks_of(
     lsm: &Lsm,
     index: &PartitionIndex,
-    tombstones: &Snapshot,
+    tombstones: &TombstoneSnapshot,
     range: TimeRange,
     labels: &[(u32, Labels)],
     yielder: &mut Yielder,
@@ -170,7 +170,7 @@ async fn sort_with_index<T>(
 pub(crate) struct PartitionSelection<'a> {
     pub(crate) lsm: &'a Lsm,
     pub(crate) index: &'a Arc<PartitionIndex>,
-    pub(crate) tombstones: &'a Snapshot,
+    pub(crate) tombstones: &'a TombstoneSnapshot,
     pub(crate) matchers: &'a [Matcher],
     pub(crate) range: TimeRange,
 }

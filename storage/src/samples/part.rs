@@ -6,7 +6,7 @@ use bytes::Bytes;
 use model::{HistogramSample, TimeRange, prefetch};
 use smallvec::SmallVec;
 
-use super::columns::{ColumnPlace, KeptColumn};
+use super::columns::{ColumnSlot, KeptColumn};
 use crate::chunk::{ChunkError, FrameHeader};
 
 /// Ascending samples of a series, as read by a cursor. Small, as there are many.
@@ -14,7 +14,7 @@ use crate::chunk::{ChunkError, FrameHeader};
 pub(crate) enum Part {
     /// Encoded frame.
     Frame(Box<Frame>),
-    /// Encoded frames of floats with a place for their column.
+    /// Encoded frames of floats with a slot for their column.
     Run(Box<Run>),
     /// Column of such frames.
     Column(Arc<KeptColumn>),
@@ -50,7 +50,7 @@ pub(crate) struct Run {
     /// Prefix of the block's key; `None` for the head.
     pub(crate) key: Option<Bytes>,
     /// Place of the column once it is decoded.
-    pub(crate) place: ColumnPlace,
+    pub(crate) column_slot: ColumnSlot,
     /// Maximum number of samples.
     pub(crate) sample_count: usize,
     /// Earliest and latest time by the headers.
@@ -209,8 +209,8 @@ pub(crate) fn sorted_later_wins(floats: &Floats) -> Floats {
     let mut order: Vec<usize> = (0..samples.len()).collect();
     order.sort_by_key(|at| samples[*at].0);
     let mut sorted = Floats::default();
-    for (place, at) in order.iter().enumerate() {
-        let is_last = order.get(place + 1).is_none_or(|next| samples[*next].0 != samples[*at].0);
+    for (position, at) in order.iter().enumerate() {
+        let is_last = order.get(position + 1).is_none_or(|next| samples[*next].0 != samples[*at].0);
         if is_last {
             let start_ms = floats.starts.get(*at).copied().unwrap_or(0);
             if start_ms != 0 {

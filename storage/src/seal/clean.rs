@@ -30,7 +30,7 @@ use super::leftovers::{delete_leftovers, free_space};
 use super::rewrite::clean_partition;
 use crate::core::Core;
 use crate::core::seal_state::SealState;
-use crate::delete::{Snapshot, TOMBSTONES_MAX, Tombstone};
+use crate::delete::{TOMBSTONES_MAX, Tombstone, TombstoneSnapshot};
 use crate::epoch::Epoch;
 use crate::error::StoreError;
 use crate::keys;
@@ -109,7 +109,7 @@ pub(crate) async fn tidy(core: &Arc<Core>) -> Result<(), StoreError> {
 }
 
 /// Marks tombstones as cleaned: no run has samples that they cover.
-async fn note_cleaned(core: &Core, tombstones: &Snapshot) -> Result<(), StoreError> {
+async fn note_cleaned(core: &Core, tombstones: &TombstoneSnapshot) -> Result<(), StoreError> {
     let mut set = WriteSet::default();
     let cleaned = |tombstone: &Tombstone| Tombstone {
         selectors: tombstone.selectors.clone(),

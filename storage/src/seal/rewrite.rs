@@ -12,7 +12,7 @@ use crate::block::{self, BlockBuilder, BlockEntry};
 use crate::core::Core;
 use crate::core::seal_state::Leftovers;
 use crate::core::seal_state::SealState;
-use crate::delete::{Masks, Snapshot};
+use crate::delete::{Masks, TombstoneSnapshot};
 use crate::epoch::Epoch;
 use crate::error::StoreError;
 use crate::head::series::NONE;
@@ -33,7 +33,7 @@ const KEY_BYTES: usize = 64;
 pub(super) async fn clean_partition(
     core: &Arc<Core>,
     state: &mut SealState,
-    tombstones: &Snapshot,
+    tombstones: &TombstoneSnapshot,
     partition: PartitionId,
 ) -> Result<bool, StoreError> {
     let Some(index) = core.partition(partition) else { return Ok(false) };
@@ -43,7 +43,7 @@ pub(super) async fn clean_partition(
     let (epoch, tombstones) = reserve(core).await?;
     let masks = masks_of(core, &index, &tombstones).await?;
     let mut cleaning =
-        PartitionCleanup { core, partition, epoch, intents: 0, pending: Pending::default() };
+        PartitionCleanup { core, partition, epoch, intents: 0, pending: PendingRuns::default() };
     let result = cleaning.clean(state, &index, &tombstones, &masks).await;
     let left = std::mem::take(&mut cleaning.pending.written);
     if !left.is_empty() {
@@ -54,7 +54,7 @@ pub(super) async fn clean_partition(
 
 /// Reserves the epoch of rewritten runs. Returns it with the tombstones to apply: all of earlier
 /// epochs, since they no longer mask these runs.
-async fn reserve(core: &Core) -> Result<(Epoch, Snapshot), StoreError> {
+async fn reserve(core: &Core) -> Result<(Epoch, TombstoneSnapshot), StoreError> {
     let mut log = core.log.lock().await;
     log.check()?;
     // A seal uses the epoch before the current one of the log, so it never uses this one.
@@ -68,7 +68,7 @@ async fn reserve(core: &Core) -> Result<(Epoch, Snapshot), StoreError> {
 async fn masks_of(
     core: &Core,
     index: &PartitionIndex,
-    tombstones: &Snapshot,
+    tombstones: &TombstoneSnapshot,
 ) -> Result<Masks, StoreError> {
     let budget = Budget::unlimited();
     let mut yielder = Yielder::new(&budget);
@@ -85,12 +85,12 @@ struct PartitionCleanup<'a> {
     epoch: Epoch,
     /// Number of written intents.
     intents: u32,
-    pending: Pending,
+    pending: PendingRuns,
 }
 
 /// Runs that are published together.
 #[derive(Default)]
-struct Pending {
+struct PendingRuns {
     set: WriteSet,
     bytes: usize,
     /// Set if a rewritten run is pending.
@@ -108,7 +108,7 @@ impl PartitionCleanup<'_> {
         &mut self,
         state: &mut SealState,
         index: &PartitionIndex,
-        tombstones: &Snapshot,
+        tombstones: &TombstoneSnapshot,
         masks: &Masks,
     ) -> Result<bool, StoreError> {
         let budget = Budget::unlimited();
@@ -189,7 +189,7 @@ impl PartitionCleanup<'_> {
                 bytes = 0;
             }
         }
-        let Pending { set, bytes: pending_bytes, is_some, old, .. } = &mut self.pending;
+        let PendingRuns { set, bytes: pending_bytes, is_some, old, .. } = &mut self.pending;
         (*is_some, *pending_bytes) = (true, *pending_bytes + bytes + KEY_BYTES * runs.len());
         blocks.into_iter().for_each(|(key, block)| set.put(key, block));
         if !entries.is_empty() {
@@ -213,7 +213,7 @@ impl PartitionCleanup<'_> {
         if !self.pending.is_some {
             return Ok(());
         }
-        let Pending { mut set, old: intents, written, .. } = std::mem::take(&mut self.pending);
+        let PendingRuns { mut set, old: intents, written, .. } = std::mem::take(&mut self.pending);
         self.pending.written = written;
         let epochs = meta::encode_epochs(self.epoch.next().next(), state.first_epoch);
         set.put(keys::EPOCH.to_vec(), epochs);
@@ -285,7 +285,7 @@ impl PartitionCleanup<'_> {
 }
 
 /// Returns whether a run has a block that tombstones may cover in part.
-fn is_covered(run: &MetricRun, ids: &RoaringBitmap, tombstones: &Snapshot) -> bool {
+fn is_covered(run: &MetricRun, ids: &RoaringBitmap, tombstones: &TombstoneSnapshot) -> bool {
     run.blocks.iter().any(|entry| {
         ids.range_cardinality(entry.first_id..=entry.last_id) > 0
             && tombstones.values().any(|t| t.masks(entry.min_ms, entry.max_ms, run.epoch))

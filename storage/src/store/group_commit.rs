@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::error::StoreError;
 use crate::log::commit::CommitCounts;
-use crate::log::queue::Pending;
+use crate::log::queue::PendingWrite;
 
 use super::maintain::is_head_large;
 use crate::core::Core;
@@ -50,7 +50,7 @@ pub(super) async fn lead(core: Arc<Core>) {
         let (keeping, time) = (core.keeping(), core.observe_retention_time());
         let (bounds, floors) = (core.bounds(&keeping, time), keeping.floors(time));
         let result = log.commit(&core.log_target(), bounds, &floors, &mut group).await;
-        core.queue.release(group.iter().map(Pending::weight).sum());
+        core.queue.release(group.iter().map(PendingWrite::weight).sum());
         match result {
             Ok(committed) => {
                 note(&core, committed.counts);

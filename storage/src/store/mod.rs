@@ -20,7 +20,7 @@ use crate::error::StoreError;
 use crate::follow::{Behind, Follower, Progress};
 use crate::head::cardinality::Cardinality;
 use crate::keys;
-use crate::log::queue::{BatchReservation, Pending};
+use crate::log::queue::{BatchReservation, PendingWrite};
 use crate::lsm::WriteSet;
 use crate::outcome::{AppendOutcome, RefusedSeries};
 use crate::retention::Retention;
@@ -147,7 +147,7 @@ impl Store {
             return Err(self.core.refused(StoreError::HeadFull { bytes, limit }));
         }
         let (answer, outcome) = oneshot::channel();
-        let pending = Pending::new(&self.core.head, batch, reservation, answer);
+        let pending = PendingWrite::new(&self.core.head, batch, reservation, answer);
         let patience = self.core.options.write_timeout;
         let queue = &self.core.queue;
         let pushed = queue.push(pending, self.core.options.queue_samples_max, patience);

@@ -9,7 +9,7 @@ use model::{
 
 use super::harness::{self, batch, labels, open, open_with, read_all};
 use crate::audit::verify_at;
-use crate::log::queue::Pending;
+use crate::log::queue::PendingWrite;
 use crate::lsm::Location;
 use crate::retention::Keeping;
 use crate::window::{PARTITION_MS, PartitionId, TimeBounds, WINDOW_MS};
@@ -433,7 +433,7 @@ fn a_slot_found_before_its_series_was_forgotten_is_looked_up_again() {
             store.seal_all().await.unwrap();
             let core = store.core();
             let (answer, _outcome) = tokio::sync::oneshot::channel();
-            let pending = Pending::new(&core.head, batch(&old, &[(2, 2.0)]), None, answer);
+            let pending = PendingWrite::new(&core.head, batch(&old, &[(2, 2.0)]), None, answer);
             {
                 let _log = core.log.lock().await;
                 assert_eq!(core.head.forget(|_| true), 1);

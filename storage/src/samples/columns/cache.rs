@@ -58,9 +58,9 @@ pub(crate) struct BlockSlots {
     account: Arc<Account>,
 }
 
-/// Place for a column.
+/// Slot for a column.
 #[derive(Debug, Clone)]
-pub(crate) enum ColumnPlace {
+pub(crate) enum ColumnSlot {
     /// Of the encoded frames of a series in a window of the head.
     Frames(Arc<Slot>),
     /// Of a series of a sealed block, with its index.
@@ -171,23 +171,23 @@ fn block_bytes(series_count: usize) -> usize {
     BLOCK_BYTES + SERIES_BYTES * series_count
 }
 
-impl ColumnPlace {
-    /// Returns the column of the place.
+impl ColumnSlot {
+    /// Returns the column of the slot.
     pub(crate) fn column(&self) -> Option<Arc<KeptColumn>> {
         self.slot().column()
     }
 
     fn slot(&self) -> &Slot {
         match self {
-            ColumnPlace::Frames(slot) => slot,
-            ColumnPlace::Sealed(block, at) => &block.slots[*at as usize],
+            ColumnSlot::Frames(slot) => slot,
+            ColumnSlot::Sealed(block, at) => &block.slots[*at as usize],
         }
     }
 
     fn entry(&self) -> ColumnEntry {
         match self {
-            ColumnPlace::Frames(slot) => ColumnEntry::Frames(Arc::downgrade(slot)),
-            ColumnPlace::Sealed(block, at) => ColumnEntry::Sealed(Arc::downgrade(block), *at),
+            ColumnSlot::Frames(slot) => ColumnEntry::Frames(Arc::downgrade(slot)),
+            ColumnSlot::Sealed(block, at) => ColumnEntry::Sealed(Arc::downgrade(block), *at),
         }
     }
 }
@@ -236,14 +236,14 @@ impl ColumnCache {
         block
     }
 
-    /// Puts a column in its place, and returns it. If a column of at least as many samples is
+    /// Puts a column in its slot, and returns it. If a column of at least as many samples is
     /// there, returns that one.
-    pub(crate) fn put(&self, place: &ColumnPlace, column: Column) -> Arc<KeptColumn> {
+    pub(crate) fn put(&self, column_slot: &ColumnSlot, column: Column) -> Arc<KeptColumn> {
         self.account.misses.fetch_add(1, Ordering::Relaxed);
         self.account.bytes.fetch_add(column.bytes() + ENTRY_BYTES, Ordering::Relaxed);
         let kept = Arc::new(KeptColumn { column, account: Arc::clone(&self.account) });
         let replaced = {
-            let mut column = lock(&place.slot().column);
+            let mut column = lock(&column_slot.slot().column);
             if let Some(column) = &*column
                 && column.len() >= kept.len()
             {
@@ -254,10 +254,10 @@ impl ColumnCache {
         if replaced.is_some() {
             return kept;
         }
-        if let ColumnPlace::Sealed(block, _) = place {
+        if let ColumnSlot::Sealed(block, _) = column_slot {
             block.filled_count.fetch_add(1, Ordering::Relaxed);
         }
-        self.admit(place.entry());
+        self.admit(column_slot.entry());
         kept
     }
 

@@ -11,5 +11,5 @@ mod column;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use cache::{BlockKey, BlockSlots, ColumnCache, ColumnPlace, KeptColumn, Slot};
+pub(crate) use cache::{BlockKey, BlockSlots, ColumnCache, ColumnSlot, KeptColumn, Slot};
 pub(crate) use column::Column;

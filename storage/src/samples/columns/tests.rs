@@ -3,7 +3,7 @@ use std::sync::Arc;
 use model::{Advance, SampleBatch, StepRanges};
 use proptest::prelude::*;
 
-use super::{BlockKey, Column, ColumnCache, ColumnPlace};
+use super::{BlockKey, Column, ColumnCache, ColumnSlot};
 use crate::epoch::Epoch;
 use crate::window::Window;
 
@@ -205,12 +205,12 @@ fn column() -> Column {
 #[test]
 fn the_cache_stays_within_its_limit_and_evicts_unread_columns() {
     let cache = ColumnCache::new(20_000);
-    let frame = ColumnPlace::Frames(Arc::default());
+    let frame = ColumnSlot::Frames(Arc::default());
     cache.put(&frame, column());
     for number in 0..200 {
         let block = cache.add_block(key(number), [number * 10, number * 10 + 5].into_iter());
         assert_eq!(block.ids(), [number * 10, number * 10 + 5]);
-        cache.put(&ColumnPlace::Sealed(Arc::clone(&block), 1), column());
+        cache.put(&ColumnSlot::Sealed(Arc::clone(&block), 1), column());
         assert!(block.column(0).is_none());
         // Columns that are read repeatedly stay.
         assert!(frame.column().is_some(), "{number}");
@@ -227,12 +227,12 @@ fn what_is_put_twice_is_kept_once_and_all_bytes_are_given_back() {
     {
         let block = cache.add_block(key(0), [7].into_iter());
         assert!(Arc::ptr_eq(&block, &cache.add_block(key(0), [7].into_iter())));
-        let place = ColumnPlace::Sealed(block, 0);
-        let first = cache.put(&place, column());
-        let second = cache.put(&place, column());
+        let slot = ColumnSlot::Sealed(block, 0);
+        let first = cache.put(&slot, column());
+        let second = cache.put(&slot, column());
         assert!(Arc::ptr_eq(&first, &second));
     }
-    let frame = ColumnPlace::Frames(Arc::default());
+    let frame = ColumnSlot::Frames(Arc::default());
     let held = cache.put(&frame, column());
     let bytes = cache.stats().bytes;
     drop(frame);
