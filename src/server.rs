@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use futures::FutureExt;
 use storage::{DiskCacheOptions, Retention, Store, StoreError, StoreOptions, without_credentials};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -15,11 +16,12 @@ use tracing::{error, info, warn};
 
 use crate::build_info::{REVISION, VERSION};
 use crate::config::Config;
-use crate::flags::{Args, Mode};
+use crate::flags::{Args, ListenAddress, Mode};
+use crate::grpc;
 use crate::http;
 use crate::ingest::self_metrics;
 use crate::kernel::allocator;
-use crate::listener::{self, ConnectionLimits};
+use crate::listener::{self, ConnectionLimits, Protocol};
 use crate::retention_status::RetentionStatus;
 use crate::state::Shared;
 use crate::units::millis;
@@ -57,16 +59,16 @@ pub async fn run(args: Args) -> ExitCode {
             return ExitCode::from(2);
         }
     };
-    let (listener, address) = match bind(&args).await {
-        Ok(bound) => bound,
-        Err(error) => {
-            log_bind_failure(&args, &error);
-            return ExitCode::FAILURE;
-        }
+    let Ok(listeners) = Listeners::bind(&args).await else {
+        return ExitCode::FAILURE;
     };
+    let address = listeners.web_address;
     let store_url = without_credentials(&args.storage_url);
     let (version, revision, tls) = (VERSION, REVISION, web.has_tls());
     info!(%address, store = store_url, version, revision, tls, "server is starting");
+    if let Some((_, address)) = &listeners.grpc {
+        info!(%address, "gRPC is enabled");
+    }
     let signals = match Signals::new() {
         Ok(signals) => signals,
         Err(error) => {
@@ -75,33 +77,54 @@ pub async fn run(args: Args) -> ExitCode {
         }
     };
     let shared = Shared::new(args, config, web);
-    serve_until_stopped(shared, listener, address, signals).await
+    serve_until_stopped(shared, listeners, signals).await
 }
 
-async fn bind(args: &Args) -> io::Result<(TcpListener, SocketAddr)> {
-    let listener = TcpListener::bind(&args.listen_address.0).await?;
-    let address = listener.local_addr()?;
-    Ok((listener, address))
+/// Sockets of the server.
+struct Listeners {
+    web: TcpListener,
+    web_address: SocketAddr,
+    /// That of gRPC, if it is enabled.
+    grpc: Option<(TcpListener, SocketAddr)>,
 }
 
-fn log_bind_failure(args: &Args, error: &io::Error) {
-    let address = &args.listen_address;
-    if error.kind() == io::ErrorKind::AddrInUse {
-        let message = "address is in use by another process: stop it, or set another address \
-                       (--web.listen-address)";
-        error!(%address, %error, "{message}");
-    } else {
-        error!(%address, %error, "cannot listen on the address (--web.listen-address)");
+impl Listeners {
+    /// Errors: an address cannot be listened on, which is logged.
+    async fn bind(args: &Args) -> Result<Listeners, ()> {
+        let (web, web_address) = bind(&args.listen_address, "web.listen-address").await?;
+        let grpc = match &args.grpc_listen_address {
+            Some(address) => Some(bind(address, "grpc.listen-address").await?),
+            None => None,
+        };
+        Ok(Listeners { web, web_address, grpc })
     }
+}
+
+async fn bind(address: &ListenAddress, flag: &str) -> Result<(TcpListener, SocketAddr), ()> {
+    let bound = TcpListener::bind(&address.0).await;
+    bound.and_then(|listener| Ok((listener.local_addr()?, listener))).map_or_else(
+        |error| {
+            if error.kind() == io::ErrorKind::AddrInUse {
+                error!(
+                    %address, %error,
+                    "address is in use by another process: stop it, or set another address (--{flag})"
+                );
+            } else {
+                error!(%address, %error, "cannot listen on the address (--{flag})");
+            }
+            Err(())
+        },
+        |(address, listener)| Ok((listener, address)),
+    )
 }
 
 async fn serve_until_stopped(
     shared: Arc<Shared>,
-    listener: TcpListener,
-    address: SocketAddr,
+    listeners: Listeners,
     mut signals: Signals,
 ) -> ExitCode {
-    let (stop_serving, serving) = serve(&shared, listener);
+    let address = listeners.web_address;
+    let (stop_serving, serving) = serve(&shared, listeners);
     let opened = tokio::select! {
         opened = open_store(&shared, address) => Some(opened),
         () = signals.stop_asked(&shared) => None,
@@ -144,20 +167,33 @@ async fn serve_until_stopped(
 }
 
 /// Starts to serve requests until the sender is used. The task returns whether all were finished.
-fn serve(shared: &Arc<Shared>, listener: TcpListener) -> (oneshot::Sender<()>, JoinHandle<bool>) {
+fn serve(shared: &Arc<Shared>, listeners: Listeners) -> (oneshot::Sender<()>, JoinHandle<bool>) {
     let limits = ConnectionLimits {
         connections_max: shared.args.connections_max as usize,
         read_timeout: shared.args.read_timeout,
         write_stall_timeout: shared.args.write_stall_timeout,
         shutdown_timeout: shared.args.shutdown_timeout,
     };
-    let router = http::router::router(Arc::clone(shared));
-    let web = Arc::clone(&shared.web);
     let (stop_serving, serving_stops) = oneshot::channel::<()>();
-    let serving = tokio::spawn(listener::serve(listener, router, web, limits, async {
-        // A dropped sender stops, too.
-        let _ = serving_stops.await;
-    }));
+    // A dropped sender stops, too.
+    let stopped = async { drop(serving_stops.await) }.shared();
+    let start = |listener, protocol, router| {
+        let web = Arc::clone(&shared.web);
+        tokio::spawn(listener::serve(listener, protocol, router, web, limits, stopped.clone()))
+    };
+    let router = http::router::router(Arc::clone(shared));
+    let web = start(listeners.web, Protocol::Web, router);
+    let grpc = listeners
+        .grpc
+        .map(|(listener, _)| start(listener, Protocol::Grpc, grpc::router(Arc::clone(shared))));
+    let serving = tokio::spawn(async move {
+        let web_is_done = web.await.unwrap_or(false);
+        let grpc_is_done = match grpc {
+            Some(grpc) => grpc.await.unwrap_or(false),
+            None => true,
+        };
+        web_is_done && grpc_is_done
+    });
     (stop_serving, serving)
 }
 

@@ -4,7 +4,8 @@ use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 use std::time::SystemTime;
 
-use model::Source;
+use engine::QueryOptions;
+use model::{Labels, Source};
 use storage::Store;
 use tokio::sync::Notify;
 use tracing::{error, info, warn};
@@ -14,6 +15,7 @@ use crate::flags::Args;
 use crate::ingest::{IngestMetrics, RemoteWrite};
 use crate::metrics::Metrics;
 use crate::query::Queries;
+use crate::units::millis;
 use crate::web_config::ActiveWebConfig;
 
 /// Stage of the server from start to stop.
@@ -150,6 +152,21 @@ impl Shared {
     /// Active configuration.
     pub(crate) fn config(&self) -> Arc<Config> {
         Arc::clone(&self.config.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Labels of this server in gRPC, remote read and federation. Flags override the configuration.
+    pub(crate) fn external_labels(&self) -> Labels {
+        let configured = self.config().global.external_labels.to_labels();
+        configured.overridden_by(&Labels::from_pairs(self.args.external_labels.iter().cloned()))
+    }
+
+    /// Options of queries without settings of their own.
+    pub(crate) fn query_options(&self) -> QueryOptions {
+        QueryOptions {
+            lookback_ms: millis(self.args.lookback_delta),
+            subquery_step_ms: millis(self.config().global.evaluation_interval),
+            ..QueryOptions::default()
+        }
     }
 
     /// Reloads the configuration and the web configuration. A file with an error changes nothing.

@@ -73,12 +73,14 @@ fn command() -> Command {
 }
 
 /// Headings of the help, by prefix of a flag; the first match counts.
-const HEADINGS: [(&str, &str); 15] = [
+const HEADINGS: [(&str, &str); 17] = [
     ("mode", "General"),
     ("reader.", "General"),
     ("config.", "General"),
     ("self-metrics", "General"),
     ("web.", "Web server"),
+    ("grpc.", "Scale-out"),
+    ("external-label", "Scale-out"),
     ("storage.s3.", "Object stores"),
     ("storage.gcs.", "Object stores"),
     ("storage.azure.", "Object stores"),

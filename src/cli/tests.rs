@@ -360,6 +360,7 @@ fn every_flag_has_a_heading() {
             "Object stores",
             "Queries",
             "Remote write and OTLP",
+            "Scale-out",
             "Log"
         ],
         "{help}"

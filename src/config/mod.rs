@@ -1,5 +1,6 @@
 //! Configuration file.
 
+mod external_labels;
 mod otlp;
 mod retention;
 mod storage;
@@ -14,6 +15,7 @@ use serde_saphyr::{DefaultMessageFormatter, Localizer, Location};
 
 use crate::flags::Args;
 use crate::units::{format_duration, parse_duration};
+pub use external_labels::ConfiguredLabels;
 pub use otlp::OtlpConfig;
 pub use storage::StorageConfig;
 
@@ -39,11 +41,16 @@ pub struct Global {
     /// Default step of subqueries.
     #[serde(deserialize_with = "positive_duration")]
     pub evaluation_interval: Duration,
+    /// Labels of this server in gRPC, remote read and federation.
+    pub external_labels: ConfiguredLabels,
 }
 
 impl Default for Global {
     fn default() -> Global {
-        Global { evaluation_interval: Duration::from_secs(60) }
+        Global {
+            evaluation_interval: Duration::from_secs(60),
+            external_labels: ConfiguredLabels::default(),
+        }
     }
 }
 
@@ -128,7 +135,8 @@ impl Config {
     pub fn to_yaml(&self) -> String {
         let interval = format_duration(self.global.evaluation_interval);
         let global = format!("global:\n  evaluation_interval: {interval}\n");
-        [global, self.storage.to_yaml(), self.otlp.to_yaml()].concat()
+        let labels = self.global.external_labels.to_yaml();
+        [global, labels, self.storage.to_yaml(), self.otlp.to_yaml()].concat()
     }
 }
 

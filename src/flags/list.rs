@@ -47,10 +47,11 @@ impl FromArgMatches for ListedFlags {
             let name = arg.get_long()?.to_owned();
             let kind = arg.get_value_names().and_then(|names| names.first());
             let given = matches.try_get_raw(arg.get_id().as_str()).ok().flatten();
-            let value = given.and_then(|mut values| values.next()).map(|value| {
-                written(kind.map_or("", |kind| kind.as_str()), &value.to_string_lossy())
-            });
-            Some((name, value.unwrap_or_default()))
+            let kind = kind.map_or("", |kind| kind.as_str());
+            let values = given.into_iter().flatten();
+            let values: Vec<_> =
+                values.map(|value| written(kind, &value.to_string_lossy())).collect();
+            Some((name, values.join(",")))
         });
         let mut flags: Vec<_> = listed.collect();
         flags.sort_unstable();

@@ -16,6 +16,7 @@ use engine::parse::ParseOptions;
 use regex::Regex;
 
 use crate::build_info::LONG_VERSION;
+use crate::external_labels::check_name;
 use crate::units::{parse_bytes, parse_count, parse_duration};
 pub use external::ExternalUrl;
 use external::parse_external_url;
@@ -341,6 +342,18 @@ pub struct Args {
     #[arg(long = "self-metrics", value_name = "BOOL", default_value_t = true, num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set)]
     pub self_metrics: bool,
 
+    /// Address of the gRPC services: those of Thanos, OTLP metrics and health; none without the flag.
+    /// TLS and access are those of --web.config.file; without TLS, clients need HTTP/2 with prior
+    /// knowledge, which those of gRPC have.
+    #[arg(long = "grpc.listen-address", value_name = "ADDRESS", value_parser = parse_address)]
+    pub grpc_listen_address: Option<ListenAddress>,
+
+    /// Label of all series in gRPC, remote read and federation, which names this server among
+    /// others, as in shard=3; may be repeated. It is not stored, and overrides stored labels and
+    /// those of global.external_labels.
+    #[arg(long = "external-label", value_name = "NAME=VALUE", value_parser = parse_label)]
+    pub external_labels: Vec<(String, String)>,
+
     /// Minimum level of log messages.
     #[arg(long = "log.level", value_name = "LEVEL", default_value = "info")]
     pub log_level: LogLevel,
@@ -415,6 +428,15 @@ pub(crate) fn parse_address(text: &str) -> Result<ListenAddress, String> {
         return Err(wrong());
     }
     Ok(ListenAddress(address))
+}
+
+/// Parses a label, whose value may be in quotes, as in Thanos.
+fn parse_label(text: &str) -> Result<(String, String), String> {
+    let (name, value) =
+        text.split_once('=').ok_or_else(|| format!("{text:?} is not a label, such as shard=3"))?;
+    check_name(name)?;
+    let value = value.strip_prefix('"').and_then(|v| v.strip_suffix('"')).unwrap_or(value);
+    Ok((name.to_owned(), value.to_owned()))
 }
 
 fn parse_origin(text: &str) -> Result<Origin, String> {

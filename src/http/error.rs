@@ -94,6 +94,16 @@ impl ApiError {
         ApiError { message: format!("{action}: {}", self.message), ..self }
     }
 
+    /// Status in HTTP.
+    pub(crate) fn status(&self) -> StatusCode {
+        self.status
+    }
+
+    /// Text for people.
+    pub(crate) fn message(&self) -> &str {
+        &self.message
+    }
+
     /// Name in the response.
     pub(crate) fn error_type(&self) -> &'static str {
         self.error_type
@@ -143,6 +153,7 @@ impl From<SourceError> for ApiError {
                 ApiError::overloaded(error.to_string())
             }
             SourceError::Budget(exceeded) => ApiError::execution(exceeded.to_string()),
+            SourceError::Ambiguous { .. } => ApiError::execution(error.to_string()),
             SourceError::Unavailable(_) => ApiError::overloaded(error.to_string()),
             SourceError::Corrupt { .. } => ApiError::internal(error.to_string()),
         }

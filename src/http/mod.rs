@@ -4,10 +4,10 @@
 //! [`admin`] and [`pages`], the shapes of responses in [`json`], parameters in [`params`].
 
 mod admin;
-mod api;
-mod error;
+pub(crate) mod api;
+pub(crate) mod error;
 mod json;
-mod layers;
+pub(crate) mod layers;
 mod multipart;
 mod pages;
 mod params;
@@ -18,4 +18,4 @@ mod write;
 pub use json::value::encode_value;
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -22,6 +22,7 @@ use super::layers::{access, encoders, prefix, request_log};
 use super::pages::{openapi, ui};
 use super::status::{active_queries, features, self_metrics, server, store};
 use super::write;
+use crate::external_labels::with_external_labels;
 use crate::flags::Args;
 use crate::state::{Readiness, Shared};
 
@@ -242,17 +243,24 @@ pub(super) fn plain(status: StatusCode, text: impl Into<String>) -> Response {
 ///
 /// Errors: the store is not open, which the layer below answers before a handler, or this process
 /// has lost it, so its head becomes stale.
-pub(super) fn source_of(shared: &Shared) -> Result<Arc<dyn Source>, ApiError> {
+pub(crate) fn source_of(shared: &Shared) -> Result<Arc<dyn Source>, ApiError> {
     if let Some(error) = shared.store().and_then(|store| store.lost()) {
         return Err(ApiError::from(SourceError::from(error)));
     }
     shared.source().ok_or_else(ApiError::not_open)
 }
 
+/// Returns the source of queries by other servers, whose series have the external labels.
+///
+/// Errors: those of [`source_of`].
+pub(crate) fn external_source_of(shared: &Shared) -> Result<Arc<dyn Source>, ApiError> {
+    Ok(with_external_labels(source_of(shared)?, &shared.external_labels(), &[]))
+}
+
 /// Returns the store.
 ///
 /// Errors: it is not open, or not yet for writes.
-pub(super) fn store_of(shared: &Shared) -> Result<&Arc<Store>, ApiError> {
+pub(crate) fn store_of(shared: &Shared) -> Result<&Arc<Store>, ApiError> {
     shared.store().ok_or_else(ApiError::not_open)
 }
 

@@ -288,7 +288,7 @@ mod tests {
 
     use super::*;
     use crate::listener::connections::Connections;
-    use crate::listener::{ConnectionLimits, HEAD_TIMEOUT, Serving, Stopping};
+    use crate::listener::{ConnectionLimits, HEAD_TIMEOUT, Protocol, Serving, Stopping};
 
     const READ_TIMEOUT: Duration = Duration::from_secs(300);
 
@@ -310,6 +310,7 @@ mod tests {
             };
             let router = Router::new().route("/", get(|| async { "an answer" }));
             let serving = Serving {
+                protocol: Protocol::Web,
                 service: TowerToHyperService::new(router),
                 web: Arc::default(),
                 limits,

@@ -56,8 +56,18 @@ pub(crate) struct ConnectionLimits {
     pub(crate) shutdown_timeout: Duration,
 }
 
+/// Protocols of a listener.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Protocol {
+    /// HTTP/1.1, and HTTP/2 for clients that negotiate it.
+    Web,
+    /// HTTP/2, without TLS by prior knowledge.
+    Grpc,
+}
+
 /// State shared by all connections.
 struct Serving {
+    protocol: Protocol,
     service: TowerToHyperService<Router>,
     web: Arc<ActiveWebConfig>,
     limits: ConnectionLimits,
@@ -95,6 +105,7 @@ impl Stopping {
 /// aborted after the timeout.
 pub(crate) async fn serve(
     listener: TcpListener,
+    protocol: Protocol,
     router: Router,
     web: Arc<ActiveWebConfig>,
     limits: ConnectionLimits,
@@ -103,6 +114,7 @@ pub(crate) async fn serve(
     let slots_max = limits.connections_max.min(Semaphore::MAX_PERMITS);
     let all = Connections::new(limits.connections_max, limits.head_timeout());
     let serving = Arc::new(Serving {
+        protocol,
         service: TowerToHyperService::new(router),
         web,
         limits,
@@ -182,8 +194,12 @@ impl Connection {
         let tls = self.serving.web.config().and_then(|config| config.tls.clone());
         let allowance = self.serving.limits.write_allowance();
         let stream = StallGuard::new(stream, allowance).tracked_by(self.tracked.clone());
+        let is_grpc = self.serving.protocol == Protocol::Grpc;
         let Some(tls) = tls else {
-            return self.serve_http1(stream).await;
+            return match is_grpc {
+                true => http2::serve(self, stream).await,
+                false => self.serve_http1(stream).await,
+            };
         };
         let accepting = tls::accept(stream, tls, self.serving.limits.head_timeout());
         let stream = tokio::select! {
@@ -191,6 +207,7 @@ impl Connection {
             () = self.stopping.asked() => return Ok(()),
         };
         match stream.get_ref().1.alpn_protocol() {
+            _ if is_grpc => http2::serve(self, stream).await,
             Some(b"h2") => http2::serve(self, stream).await,
             _ => self.serve_http1(stream).await,
         }

@@ -49,6 +49,8 @@ pub struct Metrics {
     requests: IntCounterVec,
     request_seconds: HistogramVec,
     requests_refused: IntCounterVec,
+    calls: IntCounterVec,
+    call_seconds: HistogramVec,
     queries: QueryMetrics,
     reload_successful: IntGauge,
     reload_success_seconds: Gauge,
@@ -110,6 +112,16 @@ impl Metrics {
                  other counters of requests.",
                 &["reason"],
             ),
+            calls: registrar.int_counter_vec(
+                "tessella_grpc_requests_total",
+                "gRPC requests by method and status code, once the response is sent.",
+                &["method", "code"],
+            ),
+            call_seconds: registrar.histogram_vec(
+                "tessella_grpc_request_duration_seconds",
+                "Time until the response is sent, by method.",
+                "method",
+            ),
             request_seconds: registrar.histogram_vec(
                 "tessella_http_request_duration_seconds",
                 "Time until the head of the response, by handler.",
@@ -143,6 +155,12 @@ impl Metrics {
     pub(crate) fn request(&self, handler: &str, status: u16, elapsed: Duration) {
         self.requests.with_label_values(&[handler, &status.to_string()]).inc();
         self.request_seconds.with_label_values(&[handler]).observe(elapsed.as_secs_f64());
+    }
+
+    /// Counts a gRPC request, whose response is sent.
+    pub(crate) fn call(&self, method: &str, code: u8, elapsed: Duration) {
+        self.calls.with_label_values(&[method, &code.to_string()]).inc();
+        self.call_seconds.with_label_values(&[method]).observe(elapsed.as_secs_f64());
     }
 
     /// Counts a rejected request.

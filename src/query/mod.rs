@@ -6,7 +6,9 @@
 pub(crate) mod active;
 pub(crate) mod gate;
 mod lookup;
+mod parse;
 pub(crate) mod sending;
+pub(crate) mod stream;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -74,6 +76,9 @@ pub(crate) enum QueryFailure {
     /// It was canceled by a request.
     #[error("query was canceled in expression evaluation")]
     Canceled,
+    /// Its thread has panicked.
+    #[error("query failed: {0}")]
+    Panicked(String),
 }
 
 /// Query with its deadline.

@@ -13,17 +13,23 @@ const README_BYTES_MAX: usize = 9_000;
 const ARCHITECTURE_BYTES_MAX: usize = 20_000;
 
 /// Flags of other programs, and forms of flags, that documents name.
-const OTHER_FLAGS: [&str; 17] = [
+const OTHER_FLAGS: [&str; 23] = [
     "all-targets",
     "bench",
     "build",
     "detach",
+    "enable-feature",
+    "endpoint.sd-config-file",
     "file",
     "flag",
     "help",
     "lib",
     "locked",
+    "no-exemplar.partial-response",
     "no-flag",
+    "no-query.partial-response",
+    "query.mode",
+    "query.replica-label",
     "record",
     "release",
     "sweep",

@@ -1,6 +1,7 @@
 //! Decoding of remote write requests into a [`Batch`], in place: without message structs, and for
 //! floats without an allocation for a series. Metrics of OpenTelemetry are in [`otlp`], remote read
-//! in [`read`], and the formats of federation in [`exposition`].
+//! in [`read`], the gRPC messages of Thanos
+//! in [`thanos`], and the formats of federation in [`exposition`].
 //!
 //! ```text
 //! v1   one pass     a series: its labels in full, samples, histograms, exemplars
@@ -27,6 +28,7 @@ pub mod fields;
 mod histogram;
 mod json;
 pub mod limits;
+mod matcher;
 pub mod otlp;
 mod protobuf;
 pub mod read;
@@ -35,6 +37,7 @@ mod slow_path;
 mod symbol_table;
 #[cfg(test)]
 mod tests;
+pub mod thanos;
 mod v1;
 mod v2;
 
@@ -46,6 +49,7 @@ pub use decode_budget::InflightFull;
 use histogram::HistogramFields;
 pub use json::JsonError;
 pub use limits::{DECOMPRESSED_BYTES_CEILING, Limits};
+pub use matcher::{LabelMatcher, MatcherError};
 pub use protobuf::WireError;
 pub use rejects::{Counts, Rejects};
 use slow_path::UncheckedLabels;

@@ -141,6 +141,11 @@ impl<'a> Reader<'a> {
         &self.bytes[self.position..self.end]
     }
 
+    /// Returns the rest as text; `None` if it is not UTF-8.
+    pub(super) fn utf8(&self) -> Option<String> {
+        std::str::from_utf8(self.rest()).ok().map(str::to_owned)
+    }
+
     /// Like [`rest`](Self::rest), with the bytes after the message, for wide loads.
     #[inline]
     pub(super) fn rest_padded(&self) -> &'a [u8] {

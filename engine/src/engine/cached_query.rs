@@ -111,6 +111,7 @@ impl CachedQuery<'_> {
         let plan = self.engine.plan_options(self.steps, self.end_ms, false, self.options);
         CacheKey {
             query: self.query.to_owned(),
+            scope: Arc::clone(&self.options.result_cache_scope),
             step_ms,
             phase_ms: start_ms.rem_euclid(step_ms),
             lookback_ms: plan.lookback_ms,

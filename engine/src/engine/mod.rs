@@ -113,6 +113,9 @@ pub struct QueryOptions {
     pub per_step_stats: bool,
     /// True to use the result cache. Queries with `explain` or `per_step_stats` never use it.
     pub use_result_cache: bool,
+    /// Name of the data behind the source, which separates results in the cache: the same text has
+    /// another result over series with external labels.
+    pub result_cache_scope: Arc<str>,
     /// Value to drop when no thread computes for the query any more, which may be after its future
     /// is dropped.
     pub held: Option<Arc<dyn Any + Send + Sync>>,
@@ -127,6 +130,7 @@ impl Default for QueryOptions {
             explain: false,
             per_step_stats: false,
             use_result_cache: false,
+            result_cache_scope: Arc::from(""),
             held: None,
         }
     }

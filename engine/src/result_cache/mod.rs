@@ -35,6 +35,7 @@ pub struct ResultCache {
 #[derive(Debug, PartialEq, Eq, Hash)]
 pub(crate) struct CacheKey {
     pub(crate) query: String,
+    pub(crate) scope: Arc<str>,
     pub(crate) step_ms: i64,
     /// Offset of the steps from multiples of the step.
     pub(crate) phase_ms: i64,

@@ -1,5 +1,7 @@
 //! Eligibility, cutting and merging of cached steps, eviction.
 
+use std::sync::Arc;
+
 use model::Labels;
 use proptest::prelude::*;
 
@@ -186,7 +188,14 @@ proptest! {
 
 fn key(query: usize) -> CacheKey {
     let query = format!("query {query}");
-    CacheKey { query, step_ms: 1, phase_ms: 0, lookback_ms: 1, subquery_step_ms: 1 }
+    CacheKey {
+        query,
+        scope: Arc::from(""),
+        step_ms: 1,
+        phase_ms: 0,
+        lookback_ms: 1,
+        subquery_step_ms: 1,
+    }
 }
 
 #[test]

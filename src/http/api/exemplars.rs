@@ -7,7 +7,6 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use model::{Exemplar, ExemplarQuery, SeriesExemplars, TimeRange};
 
-use super::query::parse_blocking;
 use crate::http::error::ApiError;
 use crate::http::json::body::{self, Pieces};
 use crate::http::json::number::{push_sample_value, push_timestamp};
@@ -32,10 +31,11 @@ pub(crate) async fn query(
     if end < start {
         return Err(ApiError::bad_data("end timestamp must not be before start timestamp"));
     }
-    let selectors = parse_blocking(&shared, &params, |tree| {
-        let matchers = tree.selectors().into_iter().map(|selector| selector.matchers.clone());
-        matchers.collect::<Vec<_>>()
-    });
+    let selectors =
+        shared.queries.parse(params.query()?.to_owned(), shared.args.parse_options(), |tree| {
+            let matchers = tree.selectors().into_iter().map(|selector| selector.matchers.clone());
+            matchers.collect::<Vec<_>>()
+        });
     let selectors = selectors.await?.map_err(|error| ApiError::bad_data(error.to_string()))?;
     if selectors.is_empty() {
         return Ok(StatusCode::NO_CONTENT.into_response());

@@ -17,7 +17,7 @@ use wire::exposition::{Escaping, ExposedValue, ExpositionEncoder, ExpositionForm
 use crate::http::error::ApiError;
 use crate::http::json::body::{whole, with_type};
 use crate::http::params::Params;
-use crate::http::router::source_of;
+use crate::http::router::external_source_of;
 use crate::query::Lookup;
 use crate::state::Shared;
 use crate::time::Time;
@@ -59,7 +59,7 @@ async fn answer(
     let selectors = selectors.map_err(ApiError::bad_data)?;
     let accept = headers.get(header::ACCEPT).and_then(|accept| accept.to_str().ok());
     let (format, escaping) = negotiate(accept.unwrap_or_default());
-    let source = source_of(shared)?;
+    let source = external_source_of(shared)?;
     let end_ms = Time::now().lookup_ms();
     let start_ms = end_ms.saturating_sub(millis(shared.args.lookback_delta));
     let lookup = shared.queries.begin_lookup(params.request()).await?;

@@ -2,7 +2,7 @@
 
 pub(super) mod exemplars;
 pub(super) mod federate;
-pub(super) mod labels;
+pub(crate) mod labels;
 pub(super) mod metadata;
 pub(super) mod query;
 pub(super) mod read;

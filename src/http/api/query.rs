@@ -1,12 +1,11 @@
 //! `query`, `query_range`, `format_query` and `parse_query`.
 
 use std::sync::Arc;
-use std::thread::JoinHandle;
 
 use axum::extract::State;
 use axum::response::Response;
 use engine::parse::ast::Expr;
-use engine::{QueryError, QueryOptions, QueryRequest, Value, When};
+use engine::{QueryRequest, Value, When};
 
 use crate::http::error::ApiError;
 use crate::http::json::body::{Ready, answer};
@@ -104,11 +103,7 @@ impl<'a> Request<'a> {
         limit: usize,
         when: When,
     ) -> Result<Request<'a>, ApiError> {
-        let mut options = QueryOptions {
-            lookback_ms: millis(shared.args.lookback_delta),
-            subquery_step_ms: millis(shared.config().global.evaluation_interval),
-            ..QueryOptions::default()
-        };
+        let mut options = shared.query_options();
         let timeout = params.text("timeout")?;
         if !timeout.is_empty() {
             let nanos = parse_nanos(timeout)
@@ -207,6 +202,7 @@ impl From<QueryFailure> for ApiError {
             QueryFailure::Engine(error) => ApiError::from(error),
             QueryFailure::TimedOut => ApiError::timed_out("expression evaluation"),
             QueryFailure::Canceled => ApiError::canceled(),
+            QueryFailure::Panicked(_) => ApiError::internal(failure.to_string()),
         }
     }
 }
@@ -217,7 +213,7 @@ pub(crate) async fn format(
     params: Params,
 ) -> Result<Response, ApiError> {
     let format = |tree: Expr| engine::parse::format(&tree, FORMATTED_BYTES_MAX);
-    let Some(text) = parse_blocking(&shared, &params, format).await?? else {
+    let Some(text) = parsed(&shared, &params, format).await? else {
         return Err(ApiError::execution(format!(
             "the formatted query exceeds the limit of {FORMATTED_BYTES_MAX} bytes"
         )));
@@ -232,24 +228,17 @@ pub(crate) async fn parse(
     State(shared): State<Arc<Shared>>,
     params: Params,
 ) -> Result<Response, ApiError> {
-    let json = parse_blocking(&shared, &params, |tree| engine::parse::to_json(&tree)).await??;
+    let json = parsed(&shared, &params, |tree| engine::parse::to_json(&tree)).await?;
     let work = shared.queries.work(params.request());
     Ok(answer(Ready(json.into_bytes()), work, &[], &[]))
 }
 
-/// Parses the query of a request on a blocking thread, and maps the expression.
-pub(crate) async fn parse_blocking<T: Send + 'static>(
+/// Parses the query of a request, and maps the expression.
+async fn parsed<T: Send + 'static>(
     shared: &Shared,
     params: &Params,
-    look: impl FnOnce(Expr) -> T + Send + 'static,
-) -> Result<Result<T, QueryError>, ApiError> {
-    let (query, options) = (params.query()?.to_owned(), shared.args.parse_options());
-    let stack_bytes = engine::stack::stack_bytes(&query);
-    let parse = move || engine::parse::parse(&query, &options).map(look);
-    let start = move || engine::stack::start(stack_bytes, parse).map(JoinHandle::join);
-    match shared.queries.compute_blocking(start).await? {
-        Ok(Ok(parsed)) => Ok(parsed),
-        Ok(Err(panic)) => std::panic::resume_unwind(panic),
-        Err(error) => Err(ApiError::internal(format!("cannot start a thread: {error}"))),
-    }
+    map: impl FnOnce(Expr) -> T + Send + 'static,
+) -> Result<T, ApiError> {
+    let (text, options) = (params.query()?.to_owned(), shared.args.parse_options());
+    Ok(shared.queries.parse(text, options, map).await??)
 }

@@ -1,6 +1,6 @@
 //! Layers around the routes: access, prefix, encoding of responses, request log.
 
-pub(super) mod access;
+pub(crate) mod access;
 pub(super) mod encoders;
 pub(super) mod prefix;
 pub(super) mod request_log;

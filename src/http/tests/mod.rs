@@ -16,7 +16,7 @@ mod pages;
 mod params;
 mod prefix;
 mod routes;
-mod scripted_source;
+pub(crate) mod scripted_source;
 mod sending;
 mod status;
 
@@ -31,7 +31,7 @@ fn source() -> Arc<dyn Source> {
     Arc::new(ScriptedSource::default())
 }
 
-fn shared_with(args: &[&str]) -> Arc<Shared> {
+pub(crate) fn shared_with(args: &[&str]) -> Arc<Shared> {
     Shared::new(parse_args(args), Config::default(), ActiveWebConfig::default())
 }
 

@@ -13,7 +13,7 @@ use model::{
 const COLD_READS: u64 = 1000;
 
 /// Some series, and metrics that fail, take resources, or never load.
-pub(super) struct ScriptedSource {
+pub(crate) struct ScriptedSource {
     series: MemorySource,
     /// Set when a selection of `forever` is dropped.
     pub(super) is_dropped: Arc<AtomicBool>,

@@ -85,6 +85,13 @@ impl WriteError {
         }
     }
 
+    /// Returns the number of rejected samples of a request whose rest is stored.
+    pub(crate) fn rejected_samples(&self) -> Option<u64> {
+        let WriteError::Rejected(partial) = self else { return None };
+        let counts = partial.rejects.counts();
+        Some(counts.map(|(_, counts)| counts.floats + counts.histograms).sum())
+    }
+
     /// Returns the counts written, for a request that reached the decoder.
     pub(crate) fn written(&self) -> Option<Counts> {
         match self {

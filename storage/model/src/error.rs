@@ -27,6 +27,16 @@ pub enum SourceError {
     /// Retry: the object store does not answer.
     #[error("storage is unavailable: {0}")]
     Unavailable(String),
+    /// Delete one of two series, or change the external labels.
+    #[error("series {first} and {second} are both {series} with external labels")]
+    Ambiguous {
+        /// Labels that both have with external labels.
+        series: String,
+        /// Labels of the first one.
+        first: String,
+        /// Labels of the second one.
+        second: String,
+    },
     /// Restore: bytes are damaged.
     #[error("damaged data at {location} of series {series}: {detail}")]
     Corrupt {

@@ -145,6 +145,23 @@ impl Labels {
         Labels(Arc::from(bytes))
     }
 
+    /// Returns these labels and those of `others`, which override labels of the same name.
+    pub fn overridden_by(&self, others: &Labels) -> Labels {
+        let mut bytes = Vec::with_capacity(self.0.len() + others.0.len());
+        let mut others = others.iter_bytes().peekable();
+        for (name, value) in self.iter_bytes() {
+            while let Some((name, value)) = others.next_if(|(other, _)| *other < name) {
+                push_packed(&mut bytes, name, value);
+            }
+            let value = others.next_if(|(other, _)| *other == name).map_or(value, |(_, v)| v);
+            push_packed(&mut bytes, name, value);
+        }
+        for (name, value) in others {
+            push_packed(&mut bytes, name, value);
+        }
+        Labels(Arc::from(bytes))
+    }
+
     /// Returns a builder with these labels.
     pub fn to_builder(&self) -> LabelsBuilder {
         LabelsBuilder {
@@ -437,6 +454,18 @@ mod tests {
         assert_eq!(labels.metric_name(), "up");
         assert_eq!(labels.get("absent"), "");
         assert_eq!(labels.without_metric_name().to_string(), r#"{job="a"}"#);
+    }
+
+    #[test]
+    fn other_labels_are_added_in_order_and_override() {
+        let labels = Labels::from_pairs([("b", "1"), ("d", "2")]);
+        for (others, expected) in [
+            (vec![], r#"{b="1", d="2"}"#),
+            (vec![("a", "x"), ("c", "y"), ("e", "z")], r#"{a="x", b="1", c="y", d="2", e="z"}"#),
+            (vec![("b", "x"), ("d", "y")], r#"{b="x", d="y"}"#),
+        ] {
+            assert_eq!(labels.overridden_by(&Labels::from_pairs(others)).to_string(), expected);
+        }
     }
 
     #[test]

@@ -22,6 +22,7 @@ mod tests;
 mod translate;
 mod value;
 
+use crate::fields::{push_bytes, push_integer};
 use std::collections::HashSet;
 
 use model::Batch;
@@ -93,6 +94,16 @@ impl Default for Settings {
             lookback_ns: 300_000_000_000,
         }
     }
+}
+
+/// Encodes an `ExportMetricsServiceResponse` with rejected data points and their reasons.
+pub fn partial_success(rejected: u64, reasons: &str) -> Vec<u8> {
+    let mut partial = Vec::new();
+    push_integer(&mut partial, 1, rejected);
+    push_bytes(&mut partial, 2, reasons.as_bytes());
+    let mut message = Vec::new();
+    push_bytes(&mut message, 1, &partial);
+    message
 }
 
 /// Decodes a message into an empty batch.

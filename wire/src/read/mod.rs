@@ -12,7 +12,5 @@ mod response;
 #[cfg(test)]
 mod tests;
 
-pub use request::{
-    ReadError, ReadHints, ReadLimits, ReadMatcher, ReadQuery, ReadRequest, ResponseType,
-};
+pub use request::{ReadError, ReadHints, ReadLimits, ReadQuery, ReadRequest, ResponseType};
 pub use response::{ChunkRef, FrameEncoder, ResultEncoder, SeriesEncoder};

@@ -1,7 +1,6 @@
 //! Decoding of requests.
 
-use model::MatchOp;
-
+use crate::matcher::{LabelMatcher, MatcherError};
 use crate::protobuf::{Reader, WireError};
 
 /// Type of a response.
@@ -41,20 +40,9 @@ pub struct ReadQuery {
     /// Last timestamp, inclusive.
     pub end_ms: i64,
     /// Matchers, all of which select.
-    pub matchers: Vec<ReadMatcher>,
+    pub matchers: Vec<LabelMatcher>,
     /// Hints of the client about its use of the samples.
     pub hints: Option<ReadHints>,
-}
-
-/// A label matcher, not compiled yet.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ReadMatcher {
-    /// Comparison.
-    pub op: MatchOp,
-    /// Name of the label.
-    pub name: String,
-    /// Value or regular expression.
-    pub value: String,
 }
 
 /// Hints of a client about its use of the samples, as far as they change the response.
@@ -87,12 +75,12 @@ pub enum ReadError {
     /// The bytes are not a read request.
     #[error("malformed read request: {0}")]
     Malformed(#[from] WireError),
+    /// A matcher is invalid.
+    #[error(transparent)]
+    Matcher(#[from] MatcherError),
     /// A text is not UTF-8.
-    #[error("malformed read request: a matcher is not UTF-8")]
+    #[error("malformed read request: a hint is not UTF-8")]
     NotUtf8,
-    /// There is no such comparison.
-    #[error("invalid matcher type {0}")]
-    MatcherType(u64),
     /// None of the accepted response types is supported.
     #[error(
         "none of the response types {0:?} is supported, but 0 (SAMPLES) and 1 (STREAMED_XOR_CHUNKS)"
@@ -174,7 +162,7 @@ impl ReadQuery {
                 3 => {
                     *matcher_count += 1;
                     limits.check("matchers", *matcher_count, limits.matchers_max)?;
-                    query.matchers.push(ReadMatcher::decode(reader.nested(key)?)?);
+                    query.matchers.push(LabelMatcher::decode(reader.nested(key)?)?);
                 }
                 4 => {
                     let hints = query.hints.get_or_insert_default();
@@ -184,29 +172,6 @@ impl ReadQuery {
             }
         }
         Ok(query)
-    }
-}
-
-impl ReadMatcher {
-    fn decode(mut reader: Reader<'_>) -> Result<ReadMatcher, ReadError> {
-        let (mut op, mut name, mut value) = (0, String::new(), String::new());
-        while !reader.is_at_end() {
-            let key = reader.key()?;
-            match key.field {
-                1 => op = reader.integer(key)?,
-                2 => name = text(reader.nested(key)?)?,
-                3 => value = text(reader.nested(key)?)?,
-                _ => reader.skip(key)?,
-            }
-        }
-        let op = match op {
-            0 => MatchOp::Equal,
-            1 => MatchOp::NotEqual,
-            2 => MatchOp::Regex,
-            3 => MatchOp::NotRegex,
-            other => return Err(ReadError::MatcherType(other)),
-        };
-        Ok(ReadMatcher { op, name, value })
     }
 }
 
@@ -227,6 +192,5 @@ impl ReadHints {
 }
 
 fn text(reader: Reader<'_>) -> Result<String, ReadError> {
-    let text = std::str::from_utf8(reader.rest()).map_err(|_| ReadError::NotUtf8)?;
-    Ok(text.to_owned())
+    reader.utf8().ok_or(ReadError::NotUtf8)
 }

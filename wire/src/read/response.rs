@@ -26,17 +26,32 @@ impl SeriesEncoder {
 
     /// Adds a float.
     pub fn push_float(&mut self, time_ms: i64, value: f64) {
-        self.part.clear();
-        push_double(&mut self.part, 1, value);
-        push_integer(&mut self.part, 2, time_ms as u64);
-        push_bytes(&mut self.series, 2, &self.part);
+        let value_bytes = if value.to_bits() == 0 { 0 } else { 9 };
+        let time_bytes = if time_ms == 0 { 0 } else { 1 + varint_len(time_ms as u64) };
+        // A sample is shorter than 128 bytes, so that its length is one byte.
+        self.series.extend_from_slice(&[2 << 3 | 2, (value_bytes + time_bytes) as u8]);
+        push_double(&mut self.series, 1, value);
+        push_integer(&mut self.series, 2, time_ms as u64);
     }
 
     /// Adds a histogram, with integer counts if all of them are integers.
     pub fn push_histogram(&mut self, time_ms: i64, histogram: &Histogram) {
+        self.push_histogram_with(IntegerCounts::of(histogram), time_ms, histogram);
+    }
+
+    /// Adds a histogram with counts as floats.
+    pub(crate) fn push_float_histogram(&mut self, time_ms: i64, histogram: &Histogram) {
+        self.push_histogram_with(None, time_ms, histogram);
+    }
+
+    fn push_histogram_with(
+        &mut self,
+        counts: Option<IntegerCounts>,
+        time_ms: i64,
+        histogram: &Histogram,
+    ) {
         let out = &mut self.part;
         out.clear();
-        let counts = IntegerCounts::of(histogram);
         match counts {
             Some(counts) => push_present_integer(out, 1, counts.count),
             None => push_present_double(out, 2, histogram.count),
@@ -62,6 +77,11 @@ impl SeriesEncoder {
         push_integer(out, 15, time_ms as u64);
         push_doubles(out, 16, &histogram.custom_bounds);
         push_bytes(&mut self.series, 4, out);
+    }
+
+    /// The encoded `TimeSeries`.
+    pub(crate) fn encoded(&self) -> &[u8] {
+        &self.series
     }
 
     /// Size of the series, in bytes.

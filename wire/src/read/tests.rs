@@ -7,6 +7,7 @@ use model::{Histogram, Labels, MatchOp, ResetHint, Span};
 use prost::Message;
 
 use super::*;
+use crate::MatcherError;
 
 #[derive(Clone, PartialEq, Message)]
 struct ReadRequestMessage {
@@ -164,9 +165,9 @@ fn invalid_requests_are_errors() {
         let query = QueryMessage { matchers: vec![matcher], ..QueryMessage::default() };
         decode(&ReadRequestMessage { queries: vec![query], accepted: vec![] })
     };
-    assert_eq!(one(matcher(4, "a", "b")), Err(ReadError::MatcherType(4)));
+    assert_eq!(one(matcher(4, "a", "b")), Err(ReadError::Matcher(MatcherError::Type(4))));
     let bad = MatcherMessage { value: vec![0xff], ..matcher(0, "a", "") };
-    assert_eq!(one(bad), Err(ReadError::NotUtf8));
+    assert_eq!(one(bad), Err(ReadError::Matcher(MatcherError::NotUtf8)));
     assert!(matches!(ReadRequest::decode(b"", &LIMITS), Err(ReadError::Snappy(_))));
     assert!(matches!(ReadRequest::decode(b"\x05abc", &LIMITS), Err(ReadError::Snappy(_))));
     let body = snap::raw::Encoder::new().compress_vec(&[0x0a, 0x05, 1]).unwrap();

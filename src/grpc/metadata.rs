@@ -1,0 +1,121 @@
+//! `thanos.Exemplars`, `thanos.Metadata` and `thanos.status.Status`.
+
+use std::sync::Arc;
+
+use axum::extract::State;
+use axum::response::Response;
+use model::{ExemplarQuery, TimeRange};
+use wire::thanos::{
+    BlockStatistics, ExemplarsRequest, MetadataRequest, StatisticsRequest, exemplars,
+    metric_metadata, statistics, warning,
+};
+
+use super::call::{Call, respond};
+use super::node;
+use super::status::{Code, Status};
+use crate::http::error::ApiError;
+use crate::http::router::store_of;
+use crate::query::LookupRequest;
+use crate::query::sending::Answered;
+use crate::state::Shared;
+
+/// Field of a warning in the responses.
+const WARNING_FIELD: u32 = 2;
+/// Maximum number of metrics of a message.
+const METRICS_PER_MESSAGE: usize = 500;
+/// Default and maximum number of entries of each list of statistics.
+const ENTRIES: (usize, usize) = (10, 10_000);
+/// Tenant of statistics, where tenants are not in use, as in Thanos.
+const TENANT: &str = "default-tenant";
+
+/// `thanos.Exemplars/Exemplars`: exemplars of series that a selector of the query selects.
+pub(super) async fn list_exemplars(
+    State(shared): State<Arc<Shared>>,
+    call: Call,
+) -> Result<Response, Status> {
+    let request = ExemplarsRequest::decode(&call.message)?;
+    let source = node::source(&shared, &[])?;
+    let listed = format!("thanos.Exemplars/Exemplars?query={}", request.text);
+    let selectors = shared.queries.parse(request.text, shared.args.parse_options(), |tree| {
+        let matchers = tree.selectors().into_iter().map(|selector| selector.matchers.clone());
+        matchers.collect::<Vec<_>>()
+    });
+    let selectors =
+        selectors.await?.map_err(|error| Status::new(Code::InvalidArgument, error.to_string()))?;
+    let lookup = node::begin(&shared, LookupRequest { text: listed, client: call.client }).await?;
+    let budget = lookup.budget.clone();
+    let times = node::times(request.start_ms, request.end_ms);
+    let query = ExemplarQuery { selectors, times };
+    let finding = move || source.exemplars(&query, &budget);
+    let answer = shared.queries.compute_blocking(finding).await?.map_err(ApiError::from)?;
+    let held = answer.found.iter().map(|series| size_of_val(&series.exemplars[..]));
+    let bytes = held.sum::<usize>() as u64;
+    let warnings = answer.warnings.into_iter().map(|text| warning(WARNING_FIELD, &text));
+    let messages = answer.found.into_iter().map(|series| exemplars(&series)).chain(warnings);
+    Ok(respond(lookup.into_sending(bytes), messages))
+}
+
+/// `thanos.Metadata/MetricMetadata`.
+pub(super) async fn list_metadata(
+    State(shared): State<Arc<Shared>>,
+    call: Call,
+) -> Result<Response, Status> {
+    let MetadataRequest { metric, limit } = MetadataRequest::decode(&call.message)?;
+    let source = node::source(&shared, &[])?;
+    let text = format!("thanos.Metadata/MetricMetadata?metric={metric}");
+    let lookup = node::begin(&shared, LookupRequest { text, client: call.client }).await?;
+    let limit = usize::try_from(limit).unwrap_or(usize::MAX);
+    let finding = move || match metric.as_str() {
+        "" => source.metadata(None, limit),
+        metric => source.metadata(Some(metric), limit),
+    };
+    let answer = shared.queries.compute_blocking(finding).await?;
+    let warnings = answer.warnings.into_iter().map(|text| warning(WARNING_FIELD, &text));
+    let found = answer.found;
+    let bytes = size_of_val(&found[..]) as u64;
+    let mut next = 0;
+    let messages = std::iter::from_fn(move || {
+        let rest = found.get(next..).filter(|rest| !rest.is_empty())?;
+        let part = &rest[..rest.len().min(METRICS_PER_MESSAGE)];
+        next += part.len();
+        Some(metric_metadata(part))
+    });
+    Ok(respond(lookup.into_sending(bytes), messages.chain(warnings)))
+}
+
+/// `thanos.status.Status/TSDBStatistics`: metrics, labels and values of the head with the most
+/// series.
+pub(super) async fn tsdb_statistics(
+    State(shared): State<Arc<Shared>>,
+    call: Call,
+) -> Result<Response, Status> {
+    let limit = match StatisticsRequest::decode(&call.message)?.limit {
+        0 => ENTRIES.0,
+        limit => usize::try_from(limit).unwrap_or(ENTRIES.0).min(ENTRIES.1),
+    };
+    node::check_ready(&shared)?;
+    let store = Arc::clone(store_of(&shared)?);
+    let text = "thanos.status.Status/TSDBStatistics".to_owned();
+    let lookup = node::begin(&shared, LookupRequest { text, client: call.client }).await?;
+    let budget = lookup.budget.clone();
+    let counting = move || store.cardinality(limit, &budget);
+    let found = shared.queries.compute_blocking(counting).await?;
+    let found = found.map_err(|error| ApiError::from(model::SourceError::from(error)))?;
+    let message = statistics(
+        TENANT,
+        &BlockStatistics {
+            series: found.series,
+            label_pairs: found.label_pairs,
+            chunks: found.chunks,
+            times: found.times_ms.unwrap_or(TimeRange::new(i64::MAX, i64::MIN)),
+            lists: [
+                &found.series_by_metric,
+                &found.values_by_label,
+                &found.bytes_by_label,
+                &found.series_by_pair,
+            ],
+        },
+    );
+    let bytes = message.len() as u64;
+    Ok(respond(lookup.into_sending(bytes), std::iter::once(message)))
+}

@@ -1,0 +1,89 @@
+//! `opentelemetry.proto.collector.metrics.v1.MetricsService`: OTLP metrics.
+//!
+//! Source: <https://opentelemetry.io/docs/specs/otlp/>, "OTLP/gRPC".
+
+use std::sync::Arc;
+
+use axum::body::{Body, Bytes};
+use axum::extract::{Request, State};
+use axum::http::HeaderMap;
+use axum::response::Response;
+use futures::StreamExt;
+use wire::otlp::Encoding;
+
+use super::call::{PREFIX_BYTES, incomplete, parse_prefix, respond_with};
+use super::node;
+use super::status::{Code, Status};
+use crate::http::error::ApiError;
+use crate::http::router::store_of;
+use crate::ingest::OtlpFormat;
+use crate::query::LookupRequest;
+use crate::state::Shared;
+
+/// `Export`: stores a request, and responds once all its samples are durable. Rejected samples are
+/// reported in a response, because senders would repeat the request after an error.
+pub(super) async fn export(
+    State(shared): State<Arc<Shared>>,
+    request: Request,
+) -> Result<Response, Status> {
+    if !shared.args.enable_otlp_receiver {
+        let text = "otlp write receiver needs to be enabled with --web.enable-otlp-receiver";
+        return Err(Status::new(Code::Unimplemented, text));
+    }
+    node::check_ready(&shared)?;
+    let store = store_of(&shared)?;
+    let client = request.extensions().get().cloned().unwrap_or_default();
+    let (head, body) = request.into_parts();
+    let (is_compressed, declared, body) = message_body(body).await?;
+    let is_compressed = is_compressed && is_gzip(&head.headers)?;
+    let settings = shared.config().otlp.settings(&shared.args);
+    let format = OtlpFormat { encoding: Encoding::Protobuf, is_compressed };
+    let written = shared.remote_write.write_otlp(store, format, settings, declared, body).await;
+    let message = match written {
+        Ok(_) => Vec::new(),
+        Err(error) => match error.rejected_samples() {
+            Some(count) => wire::otlp::partial_success(count, &error.to_string()),
+            None => return Err(Status::from(ApiError::from(&error))),
+        },
+    };
+    let text = "opentelemetry.proto.collector.metrics.v1.MetricsService/Export".to_owned();
+    Ok(respond_with(shared.queries.work(LookupRequest { text, client }), message))
+}
+
+/// Returns whether the only message of a body is compressed, its length, and its bytes.
+async fn message_body(body: Body) -> Result<(bool, usize, Body), Status> {
+    let mut data = body.into_data_stream();
+    let mut start = Vec::new();
+    while start.len() < PREFIX_BYTES {
+        match data.next().await {
+            Some(Ok(bytes)) => start.extend_from_slice(&bytes),
+            Some(Err(_)) | None => return Err(incomplete()),
+        }
+    }
+    let prefix = start.first_chunk().ok_or_else(incomplete)?;
+    let (is_compressed, length) = parse_prefix(*prefix);
+    let first = Bytes::from(start).slice(PREFIX_BYTES..);
+    let mut missing = length;
+    let mut is_over = false;
+    let all = futures::stream::iter([Ok(first)]).chain(data);
+    let checked = all.map(move |part| {
+        let part = part.map_err(std::io::Error::other)?;
+        is_over |= part.len() > missing;
+        missing = missing.saturating_sub(part.len());
+        if is_over {
+            return Err(std::io::Error::other("request has more than one message"));
+        }
+        Ok(part)
+    });
+    Ok((is_compressed, length, Body::from_stream(checked)))
+}
+
+/// Returns `true` for gzip.
+///
+/// Errors: another compression.
+fn is_gzip(headers: &HeaderMap) -> Result<bool, Status> {
+    match headers.get("grpc-encoding").map(axum::http::HeaderValue::as_bytes) {
+        Some(b"gzip") => Ok(true),
+        _ => Err(Status::new(Code::Unimplemented, "only gzip and no compression are supported")),
+    }
+}
