@@ -16,13 +16,20 @@ use model::{
 /// Bytes that a series with external labels takes besides its labels.
 const SERIES_BYTES: usize = size_of::<Labels>() + size_of::<u32>() + 2 * size_of::<usize>();
 
-/// Checks the name of an external label.
-pub(crate) fn check_name(name: &str) -> Result<(), String> {
+/// Checks an external label. One without a value does not exist, so that servers could not be told
+/// apart.
+pub(crate) fn check_label(name: &str, value: &str) -> Result<(), String> {
     if !is_valid_label_name(name) || name == "__name__" {
         return Err(format!("{name:?} is not a valid label name"));
     }
+    if value.is_empty() {
+        return Err(format!("the external label {name:?} has no value"));
+    }
     Ok(())
 }
+
+/// Number of series after which a loop yields to other tasks.
+const YIELD_SERIES: usize = 1_024;
 
 /// Source whose series have external labels.
 pub(crate) struct ExternalSource {
@@ -30,13 +37,8 @@ pub(crate) struct ExternalSource {
     labels: Labels,
 }
 
-/// Returns a source with external labels, but those named in `replica_labels`.
-pub(crate) fn with_external_labels(
-    inner: Arc<dyn Source>,
-    labels: &Labels,
-    replica_labels: &[String],
-) -> Arc<dyn Source> {
-    let labels = labels.filtered(|name| !replica_labels.iter().any(|replica| replica == name));
+/// Returns a source with external labels.
+pub(crate) fn with_external_labels(inner: Arc<dyn Source>, labels: Labels) -> Arc<dyn Source> {
     if labels.is_empty() { inner } else { Arc::new(ExternalSource { inner, labels }) }
 }
 
@@ -85,7 +87,8 @@ impl Source for ExternalSource {
             };
             let stored = Selection { matchers, ..selection.clone() };
             let inner = self.inner.select(&stored, budget).await?;
-            Ok(Arc::new(ExternalSet::new(inner, &self.labels, budget)?) as Arc<dyn SeriesSet>)
+            let set = ExternalSet::new(inner, &self.labels, budget).await?;
+            Ok(Arc::new(set) as Arc<dyn SeriesSet>)
         })
     }
 
@@ -99,14 +102,8 @@ impl Source for ExternalSource {
             // The first in stored order need not be the first with external labels.
             let stored = MetadataQuery { limit: 0, ..stored };
             let found = self.inner.series(&stored, budget).await?;
-            let mut series = Vec::with_capacity(found.len());
-            for labels in found {
-                budget.check()?;
-                let labels = labels.overridden_by(&self.labels);
-                budget.charge_memory((labels.as_bytes().len() + SERIES_BYTES) as u64)?;
-                series.push(labels);
-            }
-            series.sort();
+            let all = with_labels(found.len(), |index| &found[index], &self.labels, budget).await?;
+            let mut series: Vec<_> = all.into_iter().map(|(labels, _)| labels).collect();
             series.dedup();
             limit(&mut series, query.limit);
             Ok(series)
@@ -178,6 +175,37 @@ impl Source for ExternalSource {
     }
 }
 
+/// Returns series with external labels and their indices, sorted by the labels.
+async fn with_labels<'a>(
+    count: usize,
+    labels_of: impl Fn(usize) -> &'a Labels,
+    external: &Labels,
+    budget: &Budget,
+) -> Result<Vec<(Labels, u32)>, SourceError> {
+    let mut series = Vec::with_capacity(count);
+    for index in 0..count {
+        if index % YIELD_SERIES == YIELD_SERIES - 1 {
+            budget.check()?;
+            tokio::task::yield_now().await;
+        }
+        let labels = labels_of(index).overridden_by(external);
+        budget.charge_memory((labels.as_bytes().len() + SERIES_BYTES) as u64)?;
+        series.push((labels, index as u32));
+    }
+    if series.is_sorted_by(|(a, _), (b, _)| a <= b) {
+        return Ok(series);
+    }
+    let sort = move || {
+        series.sort_by(|(a, _), (b, _)| a.cmp(b));
+        series
+    };
+    if count < YIELD_SERIES {
+        return Ok(sort());
+    }
+    let sorting = tokio::task::spawn_blocking(sort).await;
+    Ok(sorting.unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic())))
+}
+
 fn limit<T>(items: &mut Vec<T>, limit: usize) {
     if limit > 0 {
         items.truncate(limit);
@@ -196,19 +224,13 @@ struct ExternalSet {
 
 impl ExternalSet {
     /// Errors: the budget, or two series that differ only in labels that are overridden.
-    fn new(
+    async fn new(
         inner: Arc<dyn SeriesSet>,
         external: &Labels,
         budget: &Budget,
     ) -> Result<ExternalSet, SourceError> {
-        let mut series = Vec::with_capacity(inner.len());
-        for index in 0..inner.len() {
-            budget.check()?;
-            let labels = inner.labels(index).overridden_by(external);
-            budget.charge_memory((labels.as_bytes().len() + SERIES_BYTES) as u64)?;
-            series.push((labels, index as u32));
-        }
-        series.sort_by(|(a, _), (b, _)| a.cmp(b));
+        let series =
+            with_labels(inner.len(), |index| inner.labels(index), external, budget).await?;
         if let Some(pair) = series.windows(2).find(|pair| pair[0].0 == pair[1].0) {
             let [(labels, first), (_, second)] = pair else { unreachable!("windows of 2") };
             return Err(SourceError::Ambiguous {
@@ -296,8 +318,7 @@ mod tests {
         for labels in series {
             source.append(&Labels::from_pairs(labels.iter().copied()), 1, 1.0);
         }
-        let external = Labels::from_pairs([("shard", "0")]);
-        with_external_labels(Arc::new(source), &external, &[])
+        with_external_labels(Arc::new(source), Labels::from_pairs([("shard", "0")]))
     }
 
     async fn select(source: &Arc<dyn Source>) -> Result<Vec<String>, SourceError> {

@@ -77,6 +77,12 @@ pub async fn run(args: Args) -> ExitCode {
         }
     };
     let shared = Shared::new(args, config, web);
+    if listeners.grpc.is_some() && shared.external_labels().is_empty() {
+        warn!(
+            "this server has no external labels: Thanos takes servers with equal labels for replicas \
+             (--external-label)"
+        );
+    }
     serve_until_stopped(shared, listeners, signals).await
 }
 

@@ -6,7 +6,7 @@ use model::Labels;
 use model::labels::quoted;
 use serde::Deserialize;
 
-use crate::external_labels::check_name;
+use crate::external_labels::check_label;
 
 /// Labels by name. A reload applies them.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
@@ -17,8 +17,8 @@ impl TryFrom<BTreeMap<String, String>> for ConfiguredLabels {
     type Error = String;
 
     fn try_from(labels: BTreeMap<String, String>) -> Result<ConfiguredLabels, String> {
-        for name in labels.keys() {
-            check_name(name)?;
+        for (name, value) in &labels {
+            check_label(name, value)?;
         }
         Ok(ConfiguredLabels(labels))
     }

@@ -16,7 +16,7 @@ use engine::parse::ParseOptions;
 use regex::Regex;
 
 use crate::build_info::LONG_VERSION;
-use crate::external_labels::check_name;
+use crate::external_labels::check_label;
 use crate::units::{parse_bytes, parse_count, parse_duration};
 pub use external::ExternalUrl;
 use external::parse_external_url;
@@ -434,8 +434,8 @@ pub(crate) fn parse_address(text: &str) -> Result<ListenAddress, String> {
 fn parse_label(text: &str) -> Result<(String, String), String> {
     let (name, value) =
         text.split_once('=').ok_or_else(|| format!("{text:?} is not a label, such as shard=3"))?;
-    check_name(name)?;
     let value = value.strip_prefix('"').and_then(|v| v.strip_suffix('"')).unwrap_or(value);
+    check_label(name, value)?;
     Ok((name.to_owned(), value.to_owned()))
 }
 

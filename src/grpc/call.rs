@@ -86,7 +86,7 @@ pub(super) fn incomplete() -> Status {
 /// Returns a message with its prefix.
 pub(super) fn framed(message: &[u8]) -> Vec<u8> {
     let mut frame = Vec::with_capacity(PREFIX_BYTES + message.len());
-    // A larger message is split by its encoder.
+    // Streams have small messages; the memory of queries bounds all others.
     let length = u32::try_from(message.len()).expect("a message has less than 4 GiB");
     frame.push(0);
     frame.extend_from_slice(&length.to_be_bytes());

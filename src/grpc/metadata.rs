@@ -4,14 +4,14 @@ use std::sync::Arc;
 
 use axum::extract::State;
 use axum::response::Response;
-use model::{ExemplarQuery, TimeRange};
+use model::ExemplarQuery;
 use wire::thanos::{
     BlockStatistics, ExemplarsRequest, MetadataRequest, StatisticsRequest, exemplars,
     metric_metadata, statistics, warning,
 };
 
 use super::call::{Call, respond};
-use super::node;
+use super::node::{self, LabeledSource};
 use super::status::{Code, Status};
 use crate::http::error::ApiError;
 use crate::http::router::store_of;
@@ -23,8 +23,10 @@ use crate::state::Shared;
 const WARNING_FIELD: u32 = 2;
 /// Maximum number of metrics of a message.
 const METRICS_PER_MESSAGE: usize = 500;
-/// Default and maximum number of entries of each list of statistics.
-const ENTRIES: (usize, usize) = (10, 10_000);
+/// Default number of entries of each list of statistics.
+const ENTRIES: usize = 10;
+/// Maximum number of entries of each list of statistics.
+const ENTRIES_MAX: usize = 10_000;
 /// Tenant of statistics, where tenants are not in use, as in Thanos.
 const TENANT: &str = "default-tenant";
 
@@ -34,7 +36,7 @@ pub(super) async fn list_exemplars(
     call: Call,
 ) -> Result<Response, Status> {
     let request = ExemplarsRequest::decode(&call.message)?;
-    let source = node::source(&shared, &[])?;
+    let LabeledSource { source, .. } = node::source(&shared, &[])?;
     let listed = format!("thanos.Exemplars/Exemplars?query={}", request.text);
     let selectors = shared.queries.parse(request.text, shared.args.parse_options(), |tree| {
         let matchers = tree.selectors().into_iter().map(|selector| selector.matchers.clone());
@@ -61,7 +63,7 @@ pub(super) async fn list_metadata(
     call: Call,
 ) -> Result<Response, Status> {
     let MetadataRequest { metric, limit } = MetadataRequest::decode(&call.message)?;
-    let source = node::source(&shared, &[])?;
+    let LabeledSource { source, .. } = node::source(&shared, &[])?;
     let text = format!("thanos.Metadata/MetricMetadata?metric={metric}");
     let lookup = node::begin(&shared, LookupRequest { text, client: call.client }).await?;
     let limit = usize::try_from(limit).unwrap_or(usize::MAX);
@@ -90,8 +92,8 @@ pub(super) async fn tsdb_statistics(
     call: Call,
 ) -> Result<Response, Status> {
     let limit = match StatisticsRequest::decode(&call.message)?.limit {
-        0 => ENTRIES.0,
-        limit => usize::try_from(limit).unwrap_or(ENTRIES.0).min(ENTRIES.1),
+        0 => ENTRIES,
+        limit => usize::try_from(limit).unwrap_or(ENTRIES).min(ENTRIES_MAX),
     };
     node::check_ready(&shared)?;
     let store = Arc::clone(store_of(&shared)?);
@@ -107,7 +109,7 @@ pub(super) async fn tsdb_statistics(
             series: found.series,
             label_pairs: found.label_pairs,
             chunks: found.chunks,
-            times: found.times_ms.unwrap_or(TimeRange::new(i64::MAX, i64::MIN)),
+            times: found.times_ms,
             lists: [
                 &found.series_by_metric,
                 &found.values_by_label,

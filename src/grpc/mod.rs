@@ -66,7 +66,7 @@ pub(crate) fn router(shared: Arc<Shared>) -> Router {
     routes = add(routes, "/thanos.status.Status/TSDBStatistics", metadata::tsdb_statistics);
     routes = add(routes, "/grpc.health.v1.Health/Check", info::health);
     let export = "/opentelemetry.proto.collector.metrics.v1.MetricsService/Export";
-    routes = routes.route(export, post(otlp::export).layer(from_fn(access::not_only_reading)));
+    routes = routes.route(export, post(otlp::export));
     routes
         .route_layer(from_fn_with_state(state(), count))
         .fallback(unknown_method)
@@ -114,6 +114,10 @@ async fn count(
     let response = next.run(request).await;
     if let Some(code) = code_of(response.headers()) {
         record.code = code;
+        return response;
+    }
+    if !response.status().is_success() {
+        record.code = Code::Unknown as u8;
         return response;
     }
     response.map(|body| Body::new(CountedBody { body, record }))

@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use engine::parse::{MATCHERS_MAX, REGEXES_MAX};
-use model::{Matcher, Source, TimeRange};
+use model::{Labels, Matcher, Source, TimeRange};
 use wire::LabelMatcher;
 
 use super::status::{Code, Status};
 use crate::external_labels::with_external_labels;
+use crate::http::params::compile_matchers;
 use crate::http::router::source_of;
 use crate::query::{Lookup, LookupRequest, QueryFailure};
 use crate::state::{Readiness, Shared};
@@ -21,7 +21,9 @@ pub(super) fn check_ready(shared: &Shared) -> Result<(), Status> {
     match shared.readiness() {
         Readiness::Starting => return unavailable("the store is not open yet".to_owned()),
         Readiness::Stopping => return unavailable("the server is stopping".to_owned()),
-        Readiness::Reading | Readiness::Ready => {}
+        // The store that is open meanwhile does not see later writes.
+        Readiness::Reading => return unavailable("the store accepts no writes yet".to_owned()),
+        Readiness::Ready => {}
     }
     let store = shared.store();
     if let Some(error) = store.and_then(|store| store.lost()) {
@@ -36,14 +38,19 @@ pub(super) fn check_ready(shared: &Shared) -> Result<(), Status> {
     }
 }
 
+/// Source of series with external labels.
+pub(super) struct LabeledSource {
+    pub(super) source: Arc<dyn Source>,
+    pub(super) labels: Labels,
+}
+
 /// Returns the source of series with external labels, but those that name replicas.
-pub(super) fn source(
-    shared: &Shared,
-    replica_labels: &[String],
-) -> Result<Arc<dyn Source>, Status> {
+pub(super) fn source(shared: &Shared, replica_labels: &[String]) -> Result<LabeledSource, Status> {
     check_ready(shared)?;
-    let source = source_of(shared)?;
-    Ok(with_external_labels(source, &shared.external_labels(), replica_labels))
+    let is_kept = |name: &str| !replica_labels.iter().any(|replica| replica == name);
+    let labels = shared.external_labels().filtered(is_kept);
+    let source = with_external_labels(source_of(shared)?, labels.clone());
+    Ok(LabeledSource { source, labels })
 }
 
 /// Returns the range of times of a request, in ms since the epoch.
@@ -61,23 +68,7 @@ pub(super) async fn compile(
     shared: &Shared,
     matchers: Vec<LabelMatcher>,
 ) -> Result<Vec<Matcher>, Status> {
-    let compile = move || {
-        if matchers.len() > MATCHERS_MAX {
-            return Err(format!(
-                "request has more than {MATCHERS_MAX} matchers, which is the limit"
-            ));
-        }
-        let mut compiled = Vec::with_capacity(matchers.len());
-        for LabelMatcher { op, name, value } in matchers {
-            compiled.push(Matcher::new(op, name, value).map_err(|error| error.to_string())?);
-        }
-        if compiled.iter().filter(|matcher| matcher.is_compiled()).count() > REGEXES_MAX {
-            return Err(format!(
-                "request has more than {REGEXES_MAX} regular expressions, which is the limit"
-            ));
-        }
-        Ok(compiled)
-    };
+    let compile = move || compile_matchers(matchers, &mut 0);
     let compiled = shared.queries.compute_blocking(compile).await?;
     compiled.map_err(|error| Status::new(Code::InvalidArgument, error))
 }

@@ -3,6 +3,7 @@
 //! Source: <https://opentelemetry.io/docs/specs/otlp/>, "OTLP/gRPC".
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::body::{Body, Bytes};
 use axum::extract::{Request, State};
@@ -14,11 +15,15 @@ use wire::otlp::Encoding;
 use super::call::{PREFIX_BYTES, incomplete, parse_prefix, respond_with};
 use super::node;
 use super::status::{Code, Status};
+use crate::access::User;
 use crate::http::error::ApiError;
 use crate::http::router::store_of;
 use crate::ingest::OtlpFormat;
 use crate::query::LookupRequest;
 use crate::state::Shared;
+
+/// Maximum time for the start of a body; the receiver bounds the time of its rest.
+const PREFIX_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// `Export`: stores a request, and responds once all its samples are durable. Rejected samples are
 /// reported in a response, because senders would repeat the request after an error.
@@ -32,9 +37,23 @@ pub(super) async fn export(
     }
     node::check_ready(&shared)?;
     let store = store_of(&shared)?;
+    if let Some(user) = request.extensions().get::<User>().filter(|user| user.is_read_only) {
+        let message = format!("the user {:?} may read, and nothing else", user.name);
+        return Err(Status::new(Code::PermissionDenied, message));
+    }
     let client = request.extensions().get().cloned().unwrap_or_default();
     let (head, body) = request.into_parts();
-    let (is_compressed, declared, body) = message_body(body).await?;
+    let (is_compressed, declared, body) = match tokio::time::timeout(
+        shared.args.read_timeout.min(PREFIX_TIMEOUT),
+        message_body(body),
+    )
+    .await
+    {
+        Ok(message) => message?,
+        Err(_) => {
+            return Err(Status::new(Code::DeadlineExceeded, "request took too long to arrive"));
+        }
+    };
     let is_compressed = is_compressed && is_gzip(&head.headers)?;
     let settings = shared.config().otlp.settings(&shared.args);
     let format = OtlpFormat { encoding: Encoding::Protobuf, is_compressed };
@@ -63,17 +82,21 @@ async fn message_body(body: Body) -> Result<(bool, usize, Body), Status> {
     let prefix = start.first_chunk().ok_or_else(incomplete)?;
     let (is_compressed, length) = parse_prefix(*prefix);
     let first = Bytes::from(start).slice(PREFIX_BYTES..);
-    let mut missing = length;
-    let mut is_over = false;
     let all = futures::stream::iter([Ok(first)]).chain(data);
-    let checked = all.map(move |part| {
-        let part = part.map_err(std::io::Error::other)?;
-        is_over |= part.len() > missing;
-        missing = missing.saturating_sub(part.len());
-        if is_over {
-            return Err(std::io::Error::other("request has more than one message"));
-        }
-        Ok(part)
+    let checked = futures::stream::unfold((all, Some(length)), |(mut rest, missing)| async move {
+        let missing = missing?;
+        let error = |text| (Err(std::io::Error::other(text)), None);
+        let (part, missing) = match rest.next().await {
+            Some(Ok(part)) if part.len() > missing => error("request has more than one message"),
+            Some(Ok(part)) => {
+                let missing = missing - part.len();
+                (Ok(part), Some(missing))
+            }
+            Some(Err(failure)) => (Err(std::io::Error::other(failure)), None),
+            None if missing > 0 => error("the message is incomplete"),
+            None => return None,
+        };
+        Some((part, (rest, missing)))
     });
     Ok((is_compressed, length, Body::from_stream(checked)))
 }

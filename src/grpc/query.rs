@@ -19,11 +19,12 @@ use model::{Labels, is_stale};
 use wire::thanos::{QueryRequest, QueryResponses, QueryTimes, warning};
 
 use super::call::{Call, respond};
-use super::node;
+use super::node::{self, LabeledSource};
 use super::status::{Code, Status};
 use crate::http::error::ApiError;
 use crate::query::Answer;
-use crate::state::{Readiness, Shared};
+use crate::query::active::Client;
+use crate::state::Shared;
 use crate::time::Time;
 
 /// Field of a warning in a `QueryResponse`.
@@ -31,7 +32,7 @@ const WARNING_FIELD: u32 = 1;
 /// Maximum number of warnings, and of infos, of a response; the rest is counted.
 const ANNOTATIONS_MAX: usize = 10;
 /// Maximum size of one series in a message, in bytes.
-const SERIES_BYTES_MAX: usize = 64 << 20;
+const SERIES_BYTES_MAX: usize = 16 << 20;
 /// Bytes of a float with its time, about.
 const POINT_BYTES: usize = 20;
 
@@ -41,7 +42,7 @@ pub(super) async fn instant(
     call: Call,
 ) -> Result<Response, Status> {
     let request = QueryRequest::decode_instant(&call.message)?;
-    answer(&shared, request, call).await
+    answer(&shared, request, call.client).await
 }
 
 /// `thanos.Query/QueryRange`.
@@ -50,19 +51,19 @@ pub(super) async fn range(
     call: Call,
 ) -> Result<Response, Status> {
     let request = QueryRequest::decode_range(&call.message)?;
-    answer(&shared, request, call).await
+    answer(&shared, request, call.client).await
 }
 
-async fn answer(shared: &Shared, request: QueryRequest, call: Call) -> Result<Response, Status> {
+async fn answer(
+    shared: &Shared,
+    request: QueryRequest,
+    client: Client,
+) -> Result<Response, Status> {
     let when = when(request.times)?;
-    let source = node::source(shared, &request.replica_labels)?;
+    let LabeledSource { source, labels } = node::source(shared, &request.replica_labels)?;
     let mut options = QueryOptions {
-        result_cache_scope: shared
-            .external_labels()
-            .filtered(|name| !request.replica_labels.iter().any(|replica| replica == name))
-            .to_string()
-            .into(),
-        use_result_cache: shared.readiness() == Readiness::Ready,
+        result_cache_scope: labels.to_string().into(),
+        use_result_cache: true,
         ..shared.query_options()
     };
     if let Ok(seconds @ 1..) = u64::try_from(request.timeout_seconds) {
@@ -72,7 +73,7 @@ async fn answer(shared: &Shared, request: QueryRequest, call: Call) -> Result<Re
         options.lookback_ms = request.lookback_delta_seconds.saturating_mul(1_000);
     }
     let query = engine::QueryRequest { text: request.text.into(), when, options };
-    let answered = shared.queries.run(source, &query, call.client, &shared.metrics).await;
+    let answered = shared.queries.run(source, &query, client, &shared.metrics).await;
     let Answer { output, sending, .. } = answered.map_err(|failure| {
         let error = ApiError::from(failure);
         shared.metrics.query_failed(error.error_type());

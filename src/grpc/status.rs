@@ -16,8 +16,6 @@ pub(super) const CONTENT_TYPE: &str = "application/grpc";
 pub(super) const STATUS: HeaderName = HeaderName::from_static("grpc-status");
 /// Header and trailer with the message.
 const MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
-/// Header with the compressions that the server decodes.
-const ACCEPT_ENCODING: HeaderName = HeaderName::from_static("grpc-accept-encoding");
 /// Maximum size of a message in a header, in bytes; clients limit the size of headers.
 const MESSAGE_BYTES_MAX: usize = 2 << 10;
 
@@ -27,6 +25,7 @@ const MESSAGE_BYTES_MAX: usize = 2 << 10;
 pub(crate) enum Code {
     Ok = 0,
     Canceled = 1,
+    Unknown = 2,
     InvalidArgument = 3,
     DeadlineExceeded = 4,
     NotFound = 5,
@@ -89,15 +88,12 @@ impl IntoResponse for Status {
         *response.headers_mut() = self.trailers();
         let headers = response.headers_mut();
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(CONTENT_TYPE));
-        if self.code == Code::Unimplemented {
-            headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
-        }
         response
     }
 }
 
-/// Maps statuses of HTTP. Clients retry 503 at another node, as nothing was sent yet; a timeout, a
-/// bad query or one that exceeds its limits would fail there, too.
+/// Maps statuses of HTTP. Clients repeat UNAVAILABLE at another node. They do not repeat a bad query
+/// or one over its limits, which would fail there, too, nor one whose time is over.
 impl From<ApiError> for Status {
     fn from(error: ApiError) -> Status {
         let code = match error.status() {

@@ -12,12 +12,15 @@ use wire::read::ChunkRef;
 use wire::thanos::{LabelsRequest, SeriesRequest, SeriesResponses, label_list};
 
 use super::call::{Call, framed, respond_with, streamed};
-use super::node;
+use super::node::{self, LabeledSource};
 use super::status::{Code, Status};
 use crate::http::api::labels::in_time;
 use crate::query::LookupRequest;
 use crate::query::stream::{Parts, StreamFailure, each_sample, stream};
 use crate::state::Shared;
+
+/// Size from which a series is sent in parts, in bytes.
+const SERIES_BYTES: usize = 256 << 10;
 
 /// `thanos.Store/Series`.
 pub(super) async fn series(
@@ -28,7 +31,7 @@ pub(super) async fn series(
     if request.matchers.is_empty() {
         return Err(Status::new(Code::InvalidArgument, "no matchers specified"));
     }
-    let source = node::source(&shared, &request.replica_labels)?;
+    let LabeledSource { source, .. } = node::source(&shared, &request.replica_labels)?;
     let matchers = node::compile(&shared, request.matchers.clone()).await?;
     let text = format!("thanos.Store/Series?match[]={}", selector_text(&matchers));
     let lookup = node::begin(&shared, LookupRequest { text, client: call.client }).await?;
@@ -77,26 +80,28 @@ fn send_chunks(
     let (mut batch, mut series_count) = (SampleBatch::new(), 0);
     for index in 0..set.len() {
         let mut chunks = ChunkEncoder::default();
-        let mut chunk_count = 0_usize;
-        let mut push = |chunk: &EncodedChunk, responses: &mut SeriesResponses| {
-            if chunk_count == 0 {
+        let mut has_chunks = false;
+        let mut push = |chunk: EncodedChunk| {
+            if !has_chunks {
+                responses.begin(set.labels(index));
+            } else if responses.series_bytes() >= SERIES_BYTES {
+                // Roots join parts of a series.
+                if let Some(message) = responses.end() {
+                    parts.send(framed(&message))?;
+                }
                 responses.begin(set.labels(index));
             }
-            chunk_count += 1;
-            let EncodedChunk { min_ms, max_ms, encoding, data } = chunk;
+            has_chunks = true;
+            let EncodedChunk { min_ms, max_ms, encoding, data } = &chunk;
             let encoding = *encoding as u8;
             responses.push_chunk(ChunkRef { min_ms: *min_ms, max_ms: *max_ms, encoding, data });
+            Ok::<(), StreamFailure>(())
         };
         each_sample(set, index, end_ms, &budget, &mut batch, |time_ms, sample| {
-            if let Some(chunk) = chunks.push(time_ms, sample) {
-                push(&chunk, &mut responses);
-            }
-            Ok::<(), StreamFailure>(())
+            chunks.push(time_ms, sample).map_or(Ok(()), &mut push)
         })?;
-        if let Some(chunk) = chunks.finish() {
-            push(&chunk, &mut responses);
-        }
-        if chunk_count == 0 {
+        chunks.finish().map_or(Ok(()), &mut push)?;
+        if !has_chunks {
             continue;
         }
         if let Some(message) = responses.end() {
@@ -152,7 +157,7 @@ async fn label_query(
     shared: &Shared,
     request: &LabelsRequest,
 ) -> Result<(Arc<dyn Source>, MetadataQuery), Status> {
-    let source = node::source(shared, &request.replica_labels)?;
+    let LabeledSource { source, .. } = node::source(shared, &request.replica_labels)?;
     let matchers = node::compile(shared, request.matchers.clone()).await?;
     let selectors = if matchers.is_empty() { Vec::new() } else { vec![matchers] };
     let times = node::times(request.start_ms, request.end_ms);

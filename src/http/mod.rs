@@ -10,7 +10,7 @@ mod json;
 pub(crate) mod layers;
 mod multipart;
 mod pages;
-mod params;
+pub(crate) mod params;
 pub(crate) mod router;
 mod status;
 mod write;

@@ -7,6 +7,7 @@ use axum::extract::{FromRequest, Request};
 use axum::http::{Method, header};
 use engine::parse::{MATCHERS_MAX, REGEXES_MAX, parse_selector, require_condition};
 use model::Matcher;
+use wire::LabelMatcher;
 
 use super::error::ApiError;
 use super::multipart::{boundary, fields};
@@ -301,6 +302,27 @@ fn utf8<'a>(name: &str, bytes: &'a [u8]) -> Result<&'a str, ApiError> {
 
 fn invalid_utf8() -> &'static str {
     "1:1: parse error: invalid UTF-8 rune"
+}
+
+/// Compiles matchers. `regex_count` counts the regular expressions of a request.
+///
+/// Errors: more regular expressions than a query may have, or an invalid one.
+pub(crate) fn compile_matchers(
+    matchers: Vec<LabelMatcher>,
+    regex_count: &mut usize,
+) -> Result<Vec<Matcher>, String> {
+    let mut compiled = Vec::with_capacity(matchers.len());
+    for LabelMatcher { op, name, value } in matchers {
+        let matcher = Matcher::new(op, name, value).map_err(|error| error.to_string())?;
+        *regex_count += usize::from(matcher.is_compiled());
+        if *regex_count > REGEXES_MAX {
+            return Err(format!(
+                "request has more than {REGEXES_MAX} regular expressions, which is the limit"
+            ));
+        }
+        compiled.push(matcher);
+    }
+    Ok(compiled)
 }
 
 /// Parses an integer.

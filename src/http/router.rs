@@ -254,7 +254,7 @@ pub(crate) fn source_of(shared: &Shared) -> Result<Arc<dyn Source>, ApiError> {
 ///
 /// Errors: those of [`source_of`].
 pub(crate) fn external_source_of(shared: &Shared) -> Result<Arc<dyn Source>, ApiError> {
-    Ok(with_external_labels(source_of(shared)?, &shared.external_labels(), &[]))
+    Ok(with_external_labels(source_of(shared)?, shared.external_labels()))
 }
 
 /// Returns the store.

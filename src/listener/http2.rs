@@ -23,14 +23,16 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 
-use super::Connection;
 use super::connections::Answering;
 use super::slow_client::StallAllowance;
+use super::{Connection, Protocol};
 use crate::query::active::Client;
 use crate::query::sending::IsLong;
 
 /// Maximum number of concurrent requests of a connection.
 const STREAMS_MAX: u32 = 100;
+/// Maximum number of concurrent calls of a connection of gRPC.
+const CALLS_MAX: u32 = 1_000;
 /// Maximum size of a request head, in bytes, as for HTTP/1.1.
 const HEAD_BYTES_MAX: u32 = 400 << 10;
 /// Overhead of a header field, in addition to its bytes.
@@ -60,6 +62,10 @@ where
     connection.tracked.end_handshake();
     let connection = Arc::new(connection);
     let streams = Arc::new(Streams::new());
+    let calls_max = match connection.serving.protocol {
+        Protocol::Web => STREAMS_MAX,
+        Protocol::Grpc => CALLS_MAX,
+    };
     let serving = {
         let (connection, streams) = (Arc::clone(&connection), Arc::clone(&streams));
         let service = service_fn(move |request| {
@@ -67,7 +73,7 @@ where
         });
         http2::Builder::new(TokioExecutor::new())
             .timer(TokioTimer::new())
-            .max_concurrent_streams(STREAMS_MAX)
+            .max_concurrent_streams(calls_max)
             .max_header_list_size(HEAD_BYTES_MAX)
             .max_send_buf_size(SEND_BYTES_MAX)
             .serve_connection(TokioIo::new(stream), service)
@@ -119,7 +125,11 @@ async fn answer(
             |body| Pieces { body, rest: Bytes::new(), piece_bytes: 0, stream, _unread: None };
         return Ok(response.map(pieces));
     };
-    let unread = unread.acquire_owned().await.expect("the semaphore is never closed");
+    // Responses of gRPC are long, or small: the root of a cluster sends all calls over a connection.
+    let unread = match connection.serving.protocol {
+        Protocol::Web => Some(unread.acquire_owned().await.expect("the semaphore is never closed")),
+        Protocol::Grpc => None,
+    };
     let permit = slots.acquire_owned().await.expect("the semaphore is never closed");
     let client = Client::at(connection.address);
     let response = connection.answer(request, client).await?;
@@ -127,7 +137,7 @@ async fn answer(
     let is_long = response.extensions().get::<IsLong>().is_some();
     Ok(response.map(|body| {
         let is_small = Body::size_hint(&body).upper().is_some_and(|most| most <= SMALL_BYTES_MAX);
-        let unread = (!is_small && !is_long).then_some(unread);
+        let unread = unread.filter(|_| !is_small && !is_long);
         Pieces { body, rest: Bytes::new(), piece_bytes: 0, stream, _unread: unread }
     }))
 }
@@ -288,7 +298,7 @@ mod tests {
 
     use super::*;
     use crate::listener::connections::Connections;
-    use crate::listener::{ConnectionLimits, HEAD_TIMEOUT, Protocol, Serving, Stopping};
+    use crate::listener::{ConnectionLimits, HEAD_TIMEOUT, Serving, Stopping};
 
     const READ_TIMEOUT: Duration = Duration::from_secs(300);
 
@@ -325,7 +335,7 @@ mod tests {
             let (ask_to_stop, stopping) = watch::channel(false);
             let (stopping, close) = (Stopping(stopping), Arc::clone(tracked.close()));
             let serving = Arc::new(serving);
-            let connection = Connection { serving, address, tracked, stopping };
+            let connection = Connection { serving, address, tracked, stopping, is_verified: false };
             let (ours, theirs) = tokio::io::duplex(1 << 16);
             let served = tokio::spawn(async move {
                 tokio::select! {

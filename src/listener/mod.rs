@@ -84,7 +84,14 @@ struct Connection {
     address: SocketAddr,
     tracked: Tracked,
     stopping: Stopping,
+    /// Whether the client has a certificate that was verified against authorities.
+    is_verified: bool,
 }
+
+/// Marker in the HTTP extensions of a gRPC request: the client has a verified certificate, which
+/// stands for a user, because clients of gRPC may have no means to send passwords.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct VerifiedClient;
 
 /// Pending response of the router.
 type Routed = <TowerToHyperService<Router> as Service<Request<Incoming>>>::Future;
@@ -151,7 +158,8 @@ pub(crate) async fn serve(
         // gone, this fails, and so do later calls.
         let _ = stream.set_nodelay(true);
         let stopping = Stopping(stopping.clone());
-        let connection = Connection { serving: Arc::clone(&serving), address, tracked, stopping };
+        let serving = Arc::clone(&serving);
+        let connection = Connection { serving, address, tracked, stopping, is_verified: false };
         connections.spawn(async move {
             if let Err(error) = connection.serve(stream).await {
                 debug!(error, "connection ended early");
@@ -191,7 +199,8 @@ impl Connection {
     }
 
     async fn serve_open(mut self, stream: TcpStream) -> Result<(), String> {
-        let tls = self.serving.web.config().and_then(|config| config.tls.clone());
+        let web = self.serving.web.config();
+        let tls = web.as_ref().and_then(|config| config.tls.as_ref());
         let allowance = self.serving.limits.write_allowance();
         let stream = StallGuard::new(stream, allowance).tracked_by(self.tracked.clone());
         let is_grpc = self.serving.protocol == Protocol::Grpc;
@@ -201,11 +210,14 @@ impl Connection {
                 false => self.serve_http1(stream).await,
             };
         };
-        let accepting = tls::accept(stream, tls, self.serving.limits.head_timeout());
+        let config = Arc::clone(if is_grpc { &tls.grpc } else { &tls.web });
+        let accepting = tls::accept(stream, config, self.serving.limits.head_timeout());
         let stream = tokio::select! {
             accepted = accepting => accepted.map_err(|error| error.to_string())?,
             () = self.stopping.asked() => return Ok(()),
         };
+        let has_certificate = stream.get_ref().1.peer_certificates().is_some();
+        self.is_verified = has_certificate && tls.verifies_clients;
         match stream.get_ref().1.alpn_protocol() {
             _ if is_grpc => http2::serve(self, stream).await,
             Some(b"h2") => http2::serve(self, stream).await,
@@ -254,6 +266,9 @@ impl Connection {
     /// Routes a request of this connection.
     fn answer(&self, mut request: Request<Incoming>, client: Client) -> Routed {
         request.extensions_mut().insert(client);
+        if self.is_verified && self.serving.protocol == Protocol::Grpc {
+            request.extensions_mut().insert(VerifiedClient);
+        }
         self.serving.service.call(request)
     }
 }

@@ -13,14 +13,13 @@ mod tests;
 mod tls;
 
 use std::path::Path;
-use std::sync::Arc;
 
 use axum::http::{HeaderName, HeaderValue};
-use rustls::ServerConfig;
 use serde_saphyr::{Location, Spanned};
 
 use self::files::Files;
 use self::sections::{FileText, HttpSection};
+use self::tls::Tls;
 use crate::access::Access;
 use crate::access::rate::RateLimit;
 use crate::config::ConfigError;
@@ -39,7 +38,7 @@ const HEADERS: [(&str, &[&str]); 5] = [
 #[derive(Debug)]
 pub(crate) struct WebConfig {
     /// TLS settings; `None` for plain connections.
-    pub(crate) tls: Option<Arc<ServerConfig>>,
+    pub(crate) tls: Option<Tls>,
     /// Headers that are added to responses that lack them.
     pub(crate) headers: Vec<(HeaderName, HeaderValue)>,
     /// Rate limit of all requests together.

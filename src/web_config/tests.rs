@@ -1,6 +1,7 @@
 //! Valid and invalid settings, and detection of changes.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::*;
@@ -71,7 +72,7 @@ fn all_that_prometheus_knows_and_we_can_is_taken() {
         ),
     );
     let config = config.unwrap();
-    let tls = config.tls.unwrap();
+    let tls = config.tls.unwrap().web;
     assert!(!tls.ignore_client_order);
     assert_eq!(tls.alpn_protocols, [b"http/1.1"]);
     let provider = tls.crypto_provider();
@@ -100,7 +101,7 @@ fn all_that_prometheus_knows_and_we_can_is_taken() {
         indented("a.crt"),
         indented("a.key")
     );
-    let tls = load(&folder, &inline).unwrap().tls.unwrap();
+    let tls = load(&folder, &inline).unwrap().tls.unwrap().web;
     assert!(tls.ignore_client_order);
     assert_eq!(tls.alpn_protocols, [&b"h2"[..], &b"http/1.1"[..]]);
 }

@@ -44,12 +44,23 @@ const CLIENT_POLICIES: [(&str, bool, bool); 5] = [
     ("RequireAndVerifyClientCert", true, true),
 ];
 
-/// Returns the TLS configuration; `None` for an empty section.
+/// TLS settings of both listeners.
+#[derive(Debug, Clone)]
+pub(crate) struct Tls {
+    /// Settings for HTTP.
+    pub(crate) web: Arc<ServerConfig>,
+    /// Settings for gRPC, which needs HTTP/2.
+    pub(crate) grpc: Arc<ServerConfig>,
+    /// Whether client certificates are verified against authorities.
+    pub(crate) verifies_clients: bool,
+}
+
+/// Returns the TLS settings; `None` for an empty section.
 pub(super) fn server_config(
     section: &Spanned<TlsSection>,
     has_http2: bool,
     files: &mut Files,
-) -> Result<Option<Arc<ServerConfig>>, Fault> {
+) -> Result<Option<Tls>, Fault> {
     let tls = &section.value;
     if tls.is_empty() {
         return Ok(None);
@@ -67,11 +78,16 @@ pub(super) fn server_config(
         .with_client_cert_verifier(verifier)
         .with_cert_resolver(Arc::new(SingleCertAndKey::from(key)));
     config.ignore_client_order = tls.prefer_server_cipher_suites.as_ref().is_none_or(|p| p.value);
-    config.alpn_protocols = vec![b"http/1.1".to_vec()];
-    if has_http2 {
-        config.alpn_protocols.insert(0, b"h2".to_vec());
+    config.alpn_protocols = vec![b"h2".to_vec()];
+    let grpc = Arc::new(config.clone());
+    if !has_http2 {
+        config.alpn_protocols.clear();
     }
-    Ok(Some(Arc::new(config)))
+    config.alpn_protocols.push(b"http/1.1".to_vec());
+    let auth_type = set(&tls.client_auth_type).map(|kind| &kind.value[..]);
+    let policy = CLIENT_POLICIES.iter().find(|(name, ..)| Some(*name) == auth_type);
+    let verifies_clients = policy.is_some_and(|(_, _, is_verified)| *is_verified);
+    Ok(Some(Tls { web: Arc::new(config), grpc, verifies_clients }))
 }
 
 fn field(name: &str) -> String {

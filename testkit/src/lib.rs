@@ -8,6 +8,7 @@
 #![allow(clippy::unwrap_used, reason = "tests may panic")]
 
 pub mod emulators;
+pub mod grpc;
 pub mod otlppb;
 pub mod pprof;
 mod process;

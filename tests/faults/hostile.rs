@@ -13,11 +13,11 @@ use testkit::remote_write::{Connection, RequestEncoder, encode_labels};
 use testkit::{Server, get, temporary_directory};
 
 /// The most that any one request may add to the memory of the process.
-const GROWTH_BYTES_MAX: u64 = 256 << 20;
+pub const GROWTH_BYTES_MAX: u64 = 256 << 20;
 /// Maximum latency of other requests meanwhile, on a busy machine.
 const OTHERS_MAX: Duration = Duration::from_secs(20);
 /// Timeout for a case, on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(300);
+pub const PATIENCE: Duration = Duration::from_secs(300);
 
 const V1: &str = "application/x-protobuf";
 const V2: &str = "application/x-protobuf;proto=io.prometheus.write.v2.Request";
@@ -376,14 +376,14 @@ fn send(address: &str, bytes: &[u8], is_end_told: bool) -> u16 {
 }
 
 /// A field of `/proc/PID/status` in bytes.
-fn memory(server: &Server, name: &str) -> u64 {
+pub fn memory(server: &Server, name: &str) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{}/status", server.child.0.id())).unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix(name)).unwrap();
     line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() * 1024
 }
 
 /// Resets the peak of memory, and returns the current size.
-fn begin_peak(server: &Server) -> u64 {
+pub fn begin_peak(server: &Server) -> u64 {
     std::fs::write(format!("/proc/{}/clear_refs", server.child.0.id()), "5").unwrap();
     memory(server, "VmRSS")
 }

@@ -7,6 +7,8 @@ mod damaged;
 mod full_disk;
 #[cfg(target_os = "linux")]
 mod hostile;
+#[cfg(target_os = "linux")]
+mod hostile_grpc;
 mod load;
 mod overload;
 mod small_disk;

@@ -14,7 +14,7 @@ use testkit::{get, percent_encode};
 
 use data::END_SECONDS;
 use queries::QUERIES;
-use root::Topology;
+use root::{ReaderGroup, Topology};
 
 /// Relative tolerance: sums are rounded in another order.
 const TOLERANCE: f64 = 1e-9;
@@ -175,4 +175,26 @@ fn a_shard_that_is_down_is_an_error(topology: &mut Topology) {
     }
     let (status, text) = get(&topology.root, &paths("count(up{shard=\"0\"})")[0]);
     assert_eq!(status, 200, "{text}");
+}
+
+#[test]
+fn a_killed_reader_costs_no_query() {
+    let Some(mut group) = ReaderGroup::start() else { return };
+    let path = &paths("count(up)")[0];
+    let ask = || {
+        let (status, text) = get(&group.root, path);
+        let answer: Value = serde_json::from_str(&text).unwrap_or_default();
+        assert_eq!(
+            (status, &answer["data"]["result"][0]["value"][1]),
+            (200, &"12".into()),
+            "{text}"
+        );
+    };
+    (0..10).for_each(|_| ask());
+    // The one that answers, as a root need not ask both.
+    let calls = |node: &root::Node| node.calls("/thanos.Query/Query");
+    let busiest = usize::from(calls(&group.readers[1]) > calls(&group.readers[0]));
+    assert!(calls(&group.readers[busiest]) >= 1.0);
+    group.readers[busiest].server.child.0.kill().unwrap();
+    (0..30).for_each(|_| ask());
 }

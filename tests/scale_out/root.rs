@@ -37,35 +37,91 @@ pub struct Topology {
 impl Topology {
     /// Starts all processes, with the series in place. `None`, with a message, without Thanos.
     pub fn start(name: &str) -> Option<Topology> {
-        let Ok(thanos) = std::env::var("THANOS_BINARY") else {
-            println!("SKIPPED: THANOS_BINARY is not set");
-            return None;
-        };
+        let thanos = thanos_binary()?;
         let directory = temporary_directory(&format!("scale-out-{name}"));
         let all = Server::start(&directory.path().join("all"), &["--self-metrics=false"]);
         write(&all.address, &request(None));
         let writers: Vec<Node> = (0..SHARDS)
             .map(|shard| {
-                let node = Node::start(&directory, shard, &[]);
+                let grpc = format!("127.0.0.1:{}", free_port());
+                let node = Node::start(&directory, shard, &grpc, &[]);
                 write(&node.server.address, &request(Some(shard)));
                 node
             })
             .collect();
         let addresses: Vec<&str> = writers.iter().map(|node| &node.grpc[..]).collect();
-        let (root, child) = start_root(&thanos, &directory, &addresses);
+        let (root, child) = start_root(Command::new(thanos), &directory, &addresses);
         Some(Topology { all, writers, root, _root: child, _directory: directory })
     }
 }
 
+/// Returns the path in `THANOS_BINARY`, if it is set.
+fn thanos_binary() -> Option<String> {
+    let binary = std::env::var("THANOS_BINARY").ok();
+    if binary.is_none() {
+        println!("SKIPPED: THANOS_BINARY is not set");
+    }
+    binary
+}
+
+/// A writer, two readers of its store, and a root that knows the readers by one name.
+pub struct ReaderGroup {
+    pub readers: Vec<Node>,
+    /// HTTP address of the root.
+    pub root: String,
+    _root: Child,
+    _writer: Node,
+    _directory: TemporaryDirectory,
+}
+
+impl ReaderGroup {
+    /// Starts all processes, with the series in place. `None`, with a message, without Thanos, or if
+    /// this process may not give the root a file of host names.
+    pub fn start() -> Option<ReaderGroup> {
+        let thanos = thanos_binary()?;
+        let directory = temporary_directory("scale-out-readers");
+        let hosts = directory.path().join("hosts");
+        fs::write(&hosts, "127.0.0.1 localhost\n127.0.0.1 readers\n127.0.0.2 readers\n").unwrap();
+        let named = |program: &str| {
+            let mut command = Command::new("unshare");
+            let script =
+                format!("mount --bind {} /etc/hosts && exec \"$0\" \"$@\"", hosts.display());
+            command.args(["--mount", "--propagation=private", "sh", "-c", &script, program]);
+            command
+        };
+        if !named("true").status().is_ok_and(|status| status.success()) {
+            println!("SKIPPED: this process may not mount a file of host names");
+            return None;
+        }
+        let port = free_port();
+        let writer = Node::start(&directory, 0, &format!("127.0.0.1:{}", free_port()), &[]);
+        write(&writer.server.address, &request(Some(0)));
+        let readers = ["127.0.0.1", "127.0.0.2"].map(|ip| {
+            let args = ["--mode=reader", "--reader.lag=1h"];
+            Node::start(&directory, 0, &format!("{ip}:{port}"), &args)
+        });
+        let (root, child) = start_root(named(&thanos), &directory, &[&format!("readers:{port}")]);
+        let readers = readers.into();
+        Some(ReaderGroup { readers, root, _root: child, _writer: writer, _directory: directory })
+    }
+}
+
 impl Node {
-    /// Starts a node of a shard on a store of its own.
-    pub fn start(directory: &TemporaryDirectory, shard: i64, args: &[&str]) -> Node {
-        let grpc = format!("127.0.0.1:{}", free_port());
+    /// Starts a node of a shard on the store of the shard.
+    pub fn start(directory: &TemporaryDirectory, shard: i64, grpc: &str, args: &[&str]) -> Node {
         let listen = format!("--grpc.listen-address={grpc}");
         let label = format!("--external-label=shard={shard}");
         let args = [&["--self-metrics=false", &listen, &label], args].concat();
         let server = Server::start(&directory.path().join(format!("shard-{shard}")), &args);
-        Node { server, grpc }
+        Node { server, grpc: grpc.to_owned() }
+    }
+
+    /// Number of calls of a method that this node has answered.
+    pub fn calls(&self, method: &str) -> f64 {
+        let (_, text) = get(&self.server.address, "/metrics");
+        let prefix = "tessella_grpc_requests_total{";
+        let lines = text.lines().filter(|line| line.starts_with(prefix) && line.contains(method));
+        lines.map(|line| line.rsplit(' ').next().unwrap().parse::<f64>().unwrap()).sum()
     }
 }
 
@@ -75,7 +131,11 @@ fn write(address: &str, body: &[u8]) {
 }
 
 /// Starts a root over shards and waits until it knows all.
-fn start_root(thanos: &str, directory: &TemporaryDirectory, shards: &[&str]) -> (String, Child) {
+fn start_root(
+    mut command: Command,
+    directory: &TemporaryDirectory,
+    shards: &[&str],
+) -> (String, Child) {
     let endpoints = directory.path().join("endpoints.yml");
     let mut config = String::from("endpoints:\n");
     for address in shards {
@@ -86,7 +146,6 @@ fn start_root(thanos: &str, directory: &TemporaryDirectory, shards: &[&str]) -> 
     fs::write(&endpoints, config).unwrap();
     let (http, grpc) = (free_port(), free_port());
     let address = format!("127.0.0.1:{http}");
-    let mut command = Command::new(thanos);
     command.arg("query");
     command.args([
         format!("--http-address={address}"),

@@ -7,6 +7,7 @@
 mod certificates;
 mod client;
 mod encrypted;
+mod grpc;
 mod healthcheck;
 mod http2;
 mod prometheus;

@@ -5,6 +5,7 @@
 
 mod clients;
 mod dashboards;
+mod grpc;
 mod page;
 mod process;
 mod profiles;

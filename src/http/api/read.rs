@@ -10,11 +10,10 @@ use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::http::{HeaderValue, header};
 use axum::response::Response;
-use engine::parse::{MATCHERS_MAX, REGEXES_MAX};
+use engine::parse::MATCHERS_MAX;
 use formats::chunk::{ChunkEncoder, EncodedChunk, SampleRef};
 use model::{
-    Budget, Matcher, MetadataQuery, SampleBatch, Selection, SeriesSet, Source, SourceError,
-    TimeRange,
+    Budget, MetadataQuery, SampleBatch, Selection, SeriesSet, Source, SourceError, TimeRange,
 };
 use wire::read::{
     ChunkRef, FrameEncoder, ReadLimits, ReadQuery, ReadRequest, ResponseType, ResultEncoder,
@@ -24,7 +23,7 @@ use wire::read::{
 use super::labels::in_time;
 use crate::http::error::ApiError;
 use crate::http::json::body::{whole, with_type};
-use crate::http::params::SELECTORS_MAX;
+use crate::http::params::{SELECTORS_MAX, compile_matchers};
 use crate::http::router::external_source_of;
 use crate::query::stream::{Parts, StreamFailure, each_sample, stream};
 use crate::query::{Lookup, LookupRequest};
@@ -97,18 +96,7 @@ fn compile(queries: Vec<ReadQuery>) -> Result<Vec<CompiledQuery>, String> {
     let mut regex_count = 0;
     let mut compiled = Vec::with_capacity(queries.len());
     for query in queries {
-        let mut matchers = Vec::with_capacity(query.matchers.len());
-        for matcher in query.matchers {
-            let matcher = Matcher::new(matcher.op, matcher.name, matcher.value)
-                .map_err(|error| error.to_string())?;
-            regex_count += usize::from(matcher.is_compiled());
-            if regex_count > REGEXES_MAX {
-                return Err(format!(
-                    "request has more than {REGEXES_MAX} regular expressions, which is the limit"
-                ));
-            }
-            matchers.push(matcher);
-        }
+        let matchers = compile_matchers(query.matchers, &mut regex_count)?;
         let (mut start_ms, mut end_ms) = (query.start_ms, query.end_ms);
         let mut is_labels_alone = false;
         if let Some(hints) = query.hints {

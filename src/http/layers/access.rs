@@ -13,6 +13,7 @@ use axum::response::Response;
 
 use crate::access::{Refusal, User};
 use crate::http::router::plain;
+use crate::listener::VerifiedClient;
 use crate::metrics::DenialReason;
 use crate::query::active::Client;
 use crate::state::Shared;
@@ -31,7 +32,10 @@ pub(crate) async fn check_access(
         shared.metrics.count_denied(DenialReason::Rate);
         return plain(StatusCode::TOO_MANY_REQUESTS, "Too Many Requests\n");
     }
-    let user = config.access.authenticate(request.headers(), shared.web.checks()).await;
+    let user = match request.extensions().get::<VerifiedClient>() {
+        Some(VerifiedClient) => Ok(None),
+        None => config.access.authenticate(request.headers(), shared.web.checks()).await,
+    };
     let mut response = match user {
         Ok(None) => next.run(request).await,
         Ok(Some(user)) => {

@@ -147,6 +147,11 @@ impl SeriesResponses {
         push_bytes(&mut self.series, 2, aggregate);
     }
 
+    /// Size of the series so far, in bytes.
+    pub fn series_bytes(&self) -> usize {
+        self.series.len()
+    }
+
     /// Ends the series. Returns a message if it is full.
     pub fn end(&mut self) -> Option<Vec<u8>> {
         self.batches.push(&self.series)
@@ -174,7 +179,6 @@ pub fn info(external_labels: &Labels) -> Vec<u8> {
     push_integer(&mut tsdb, 3, MAX_TIME_MS);
     let mut store = Vec::new();
     push_integer(&mut store, 2, MAX_TIME_MS);
-    push_integer(&mut store, 5, 1);
     push_bytes(&mut store, 6, &tsdb);
     let mut exemplars = Vec::new();
     push_integer(&mut exemplars, 2, MAX_TIME_MS);
@@ -247,8 +251,8 @@ pub struct BlockStatistics<'a> {
     pub label_pairs: u64,
     /// Number of chunks.
     pub chunks: u64,
-    /// Times of the samples.
-    pub times: TimeRange,
+    /// Times of the samples; `None` without any.
+    pub times: Option<TimeRange>,
     /// Series by metric, values by label, bytes by label, and series by label pair.
     pub lists: [&'a [(String, u64)]; 4],
 }
@@ -259,8 +263,9 @@ pub fn statistics(tenant: &str, found: &BlockStatistics<'_>) -> Vec<u8> {
     push_integer(&mut part, 1, found.series);
     push_integer(&mut part, 2, found.label_pairs);
     push_integer(&mut part, 3, found.chunks);
-    push_integer(&mut part, 4, found.times.start_ms as u64);
-    push_integer(&mut part, 5, found.times.end_ms as u64);
+    // Without samples, Prometheus shows the initial values of its comparisons.
+    push_integer(&mut part, 4, found.times.map_or(i64::MAX, |times| times.start_ms) as u64);
+    push_integer(&mut part, 5, found.times.map_or(i64::MIN, |times| times.end_ms) as u64);
     push_bytes(&mut entry, 1, &part);
     for (field, list) in (2..).zip(found.lists) {
         for (name, count) in list {

@@ -337,7 +337,7 @@ fn a_node_names_its_labels_and_all_times() {
     let store = StoreInfo {
         min_time: 0,
         max_time: i64::MAX,
-        without_replica_labels: true,
+        without_replica_labels: false,
         tsdb_infos: vec![tsdb],
     };
     let expected = InfoResponse {
@@ -396,7 +396,7 @@ fn exemplars_metadata_and_statistics_are_read_by_prost() {
         series: 3,
         label_pairs: 4,
         chunks: 5,
-        times: TimeRange::new(1, 2),
+        times: Some(TimeRange::new(1, 2)),
         lists: [&list, &[], &[], &[]],
     };
     let message = statistics("default-tenant", &found);
