@@ -122,7 +122,7 @@ impl<'a> BatchBuilder<'a> {
         message_bytes / fast_path::SAMPLE_BYTES_MIN <= room
     }
 
-    /// Checks the limit of samples. The slow path does so for each, as one takes only two bytes.
+    /// Checks the sample limit. The slow path does so per sample, as each may be only two bytes.
     #[inline]
     pub(super) fn check_samples(&self) -> Result<(), DecodeError> {
         if self.batch.sample_count() > self.limits.samples_max {

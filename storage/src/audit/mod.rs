@@ -49,7 +49,7 @@ impl Opened {
         Ok(Opened { lsm: lsm.fixed(), keeping: Some(following), page_ids })
     }
 
-    /// Keeps the SSTs for some more minutes.
+    /// Renews the checkpoint when due, which keeps the SSTs for some more minutes.
     async fn keep(&mut self) {
         if let Some(following) = &mut self.keeping {
             // An SST that is deleted anyway is reported when it is read.

@@ -20,7 +20,7 @@ pub struct Cardinality {
     pub series: u64,
     /// Number of pairs of a label and a value.
     pub label_pairs: u64,
-    /// Number of open windows of series.
+    /// Open windows, summed over series.
     pub chunks: u64,
     /// The earliest and the latest time of a sample, ms since the epoch; `None` without any.
     pub times_ms: Option<TimeRange>,

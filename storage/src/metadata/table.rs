@@ -143,7 +143,7 @@ impl Table {
         self.metrics.get(metric).map(|known| &known.entries[..])
     }
 
-    /// Notes that a metric was seen with known metadata.
+    /// Marks a metric as updated most recently, with unchanged entries.
     pub(super) fn hear(&mut self, metric: &str) {
         if let Some(known) = self.metrics.get_mut(metric) {
             known.heard = self.next_number;

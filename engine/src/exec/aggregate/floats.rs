@@ -19,7 +19,7 @@ pub(super) enum Seen {
         op: AggregateOp,
         /// Position of the info.
         cause: Cause,
-        /// For each step, whether it uses values; empty if all steps do.
+        /// By step: true if `op` uses its values; empty if all are true.
         looks: Vec<bool>,
     },
 }

@@ -162,7 +162,7 @@ impl Partial {
         }
     }
 
-    /// Sets a cell of `avg` to `cell` plus `other`, which is scaled by `other_scale`.
+    /// Sets cell `at` to `cell` plus `other`, already scaled by `other_scale`.
     fn set_sum(&mut self, at: usize, cell: Sum, other: Sum, other_scale: f64) {
         let scale = self.scale.get(at).copied().unwrap_or(1.0);
         let scaled =
