@@ -16,16 +16,41 @@ const INTERVAL_MS: i64 = 15_000;
 const JOBS: i64 = 3;
 const INSTANCES: i64 = 8;
 
-/// Returns a remote write request with the series of one shard, or of all with a label `shard`.
-pub fn request(shard: Option<i64>) -> Vec<u8> {
+/// Number of targets.
+pub const TARGETS: i64 = JOBS * INSTANCES;
+
+/// Series of a request.
+pub struct Selected {
+    /// Shard of the series; all without it.
+    pub shard: Option<i64>,
+    /// Whether series have the label `shard`, as external labels give it to those of a shard.
+    pub has_shard_label: bool,
+    /// Whether there are native histograms.
+    pub has_native: bool,
+}
+
+impl Selected {
+    /// All series, with the label `shard`.
+    pub const ALL: Selected = Selected { shard: None, has_shard_label: true, has_native: true };
+
+    pub fn of_shard(shard: i64) -> Selected {
+        Selected { shard: Some(shard), has_shard_label: false, has_native: true }
+    }
+}
+
+/// Returns a remote write request.
+pub fn request(selected: &Selected) -> Vec<u8> {
     let mut request = WriteRequest::default();
     for job in 0..JOBS {
         for instance in 0..INSTANCES {
             let own = instance % SHARDS;
-            if shard.is_none_or(|shard| shard == own) {
-                let mut target = Target { job, instance, shard: None, request: &mut request };
-                target.shard = shard.is_none().then_some(own);
+            if selected.shard.is_none_or(|shard| shard == own) {
+                let shard = selected.has_shard_label.then_some(own);
+                let mut target = Target { job, instance, shard, request: &mut request };
                 target.push_all();
+                if selected.has_native {
+                    target.push_native();
+                }
             }
         }
     }
@@ -75,14 +100,6 @@ impl Target<'_> {
         self.push("up", &[], |_| 1.0);
         let version = format!("1.{}", number % 3);
         self.push("target_info", &[("version", &version)], |_| 1.0);
-        self.push_native();
-        if let Some(series) = self.request.timeseries.last_mut() {
-            series.exemplars.push(Exemplar {
-                labels: vec![label("trace_id", &format!("trace-{number}"))],
-                value: 0.25,
-                timestamp: END_SECONDS * 1_000,
-            });
-        }
     }
 
     fn labels(&self, name: &str, more: &[(&str, &str)]) -> Vec<Label> {
@@ -124,9 +141,15 @@ impl Target<'_> {
                 ..Histogram::default()
             }
         });
+        let exemplar = Exemplar {
+            labels: vec![label("trace_id", &format!("trace-{number}"))],
+            value: 0.25,
+            timestamp: END_SECONDS * 1_000,
+        };
         self.request.timeseries.push(TimeSeries {
             labels: self.labels("native_seconds", &[]),
             histograms: histograms.collect(),
+            exemplars: vec![exemplar],
             ..TimeSeries::default()
         });
     }

@@ -5,6 +5,7 @@
 
 #![allow(clippy::unwrap_used, reason = "tests may panic")]
 
+mod agents;
 mod data;
 mod queries;
 mod root;

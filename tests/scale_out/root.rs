@@ -1,6 +1,7 @@
 //! Two shards, a root over them, and one node with all series.
 
 use std::fs;
+use std::path::PathBuf;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -9,7 +10,7 @@ use testkit::{
     Child, Server, TemporaryDirectory, free_port, get, spawn_listening, temporary_directory,
 };
 
-use super::data::{SHARDS, request};
+use super::data::{SHARDS, Selected, request};
 
 /// Timeout for what takes a moment, on a busy machine.
 const WAIT_MAX: Duration = Duration::from_secs(180);
@@ -31,27 +32,39 @@ pub struct Topology {
     /// HTTP address of the root.
     pub root: String,
     _root: Child,
-    _directory: TemporaryDirectory,
+    directory: TemporaryDirectory,
 }
 
 impl Topology {
     /// Starts all processes, with the series in place. `None`, with a message, without Thanos.
     pub fn start(name: &str) -> Option<Topology> {
+        let topology = Topology::start_empty(name)?;
+        write(&topology.all.address, &request(&Selected::ALL));
+        for (shard, node) in (0..).zip(&topology.writers) {
+            write(&node.server.address, &request(&Selected::of_shard(shard)));
+        }
+        Some(topology)
+    }
+
+    /// Starts all processes without series.
+    pub fn start_empty(name: &str) -> Option<Topology> {
         let thanos = thanos_binary()?;
         let directory = temporary_directory(&format!("scale-out-{name}"));
         let all = Server::start(&directory.path().join("all"), &["--self-metrics=false"]);
-        write(&all.address, &request(None));
         let writers: Vec<Node> = (0..SHARDS)
             .map(|shard| {
                 let grpc = format!("127.0.0.1:{}", free_port());
-                let node = Node::start(&directory, shard, &grpc, &[]);
-                write(&node.server.address, &request(Some(shard)));
-                node
+                Node::start(&directory, shard, &grpc, &[])
             })
             .collect();
         let addresses: Vec<&str> = writers.iter().map(|node| &node.grpc[..]).collect();
         let (root, child) = start_root(Command::new(thanos), &directory, &addresses);
-        Some(Topology { all, writers, root, _root: child, _directory: directory })
+        Some(Topology { all, writers, root, _root: child, directory })
+    }
+
+    /// Path of a file of the test.
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
     }
 }
 
@@ -95,7 +108,7 @@ impl ReaderGroup {
         }
         let port = free_port();
         let writer = Node::start(&directory, 0, &format!("127.0.0.1:{}", free_port()), &[]);
-        write(&writer.server.address, &request(Some(0)));
+        write(&writer.server.address, &request(&Selected::of_shard(0)));
         let readers = ["127.0.0.1", "127.0.0.2"].map(|ip| {
             let args = ["--mode=reader", "--reader.lag=1h"];
             Node::start(&directory, 0, &format!("{ip}:{port}"), &args)
