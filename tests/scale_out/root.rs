@@ -16,7 +16,7 @@ use super::data::{SHARDS, Selected, request};
 const WAIT_MAX: Duration = Duration::from_secs(180);
 
 /// Policy of a root for a shard: UNAVAILABLE is retried at another node.
-const SERVICE_CONFIG: &str = r#"{"loadBalancingPolicy":"round_robin","methodConfig":[{"name":[{"service":"thanos.Query"},{"service":"thanos.Store"}],"retryPolicy":{"maxAttempts":4,"initialBackoff":"0.05s","maxBackoff":"0.5s","backoffMultiplier":2,"retryableStatusCodes":["UNAVAILABLE"]}}]}"#;
+const SERVICE_CONFIG: &str = r#"{"loadBalancingPolicy":"round_robin","methodConfig":[{"name":[{"service":"thanos.Query"},{"service":"thanos.Store"}],"retryPolicy":{"maxAttempts":5,"initialBackoff":"0.1s","maxBackoff":"2s","backoffMultiplier":3,"retryableStatusCodes":["UNAVAILABLE"]}}]}"#;
 
 /// Node of a shard.
 pub struct Node {
