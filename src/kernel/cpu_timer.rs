@@ -79,7 +79,7 @@ impl CpuTimer {
         pipe()?.reader.try_clone()
     }
 
-    /// First field of records of this timer; others are late records of earlier ones.
+    /// Number in the records of this timer; late records of earlier timers have others.
     pub(crate) fn generation(&self) -> u32 {
         self.generation
     }

@@ -57,7 +57,7 @@ impl Tool {
     }
 }
 
-/// Error of a tool.
+/// Error of a tool; each variant says what its user can do.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ToolError {
     /// Fix the command line.

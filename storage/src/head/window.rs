@@ -448,7 +448,7 @@ impl OpenWindow {
     }
 }
 
-/// Returns whether the hint of a histogram is independent of the previous histogram.
+/// Returns whether the reset hint claims nothing about the previous histogram.
 fn has_no_claim(sample: &HistogramSample) -> bool {
     matches!(sample.histogram.reset_hint, ResetHint::Unknown | ResetHint::Gauge)
 }

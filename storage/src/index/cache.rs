@@ -117,7 +117,7 @@ impl IndexCache {
     pub(crate) fn invalidate_runs(&self, partition: PartitionId) {
         let mut entries = self.entries();
         if let Some(entry) = entries.partitions.get_mut(&partition) {
-            entry.index = Arc::new(entry.index.with_other_runs());
+            entry.index = Arc::new(entry.index.without_cached_runs());
         }
     }
 

@@ -111,8 +111,8 @@ impl PartitionIndex {
         PartitionIndex { series_count, index, runs, ..self.clone() }
     }
 
-    /// Returns the index without the runs.
-    pub(crate) fn with_other_runs(&self) -> PartitionIndex {
+    /// Returns the index without cached runs.
+    pub(crate) fn without_cached_runs(&self) -> PartitionIndex {
         PartitionIndex { runs: Arc::default(), ..self.clone() }
     }
 

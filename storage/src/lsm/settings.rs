@@ -18,7 +18,7 @@ const MEMTABLE_BYTES: usize = 8 << 20;
 /// Unflushed bytes from which writers wait.
 pub(super) const UNFLUSHED_BYTES_MAX: usize = 256 << 20;
 /// Number of level 0 SSTs of a segment from which the memtable is not flushed. Those of the log are
-/// never compacted.
+/// compacted late.
 const L0_SSTS_MAX: usize = 1024;
 /// Number of level 0 SSTs with a common key from which the memtable is not flushed. Eight are
 /// compacted together every few seconds. A seal under heavy load flushes several memtables a

@@ -100,7 +100,7 @@ impl Table {
         self.evicted = 0;
     }
 
-    /// Applies changes that are stored now.
+    /// Applies changes that are durable.
     pub(super) fn apply(&mut self, changed: BTreeMap<Arc<str>, Vec<MetricMetadata>>) {
         for (metric, entries) in changed {
             self.damaged.remove(&keys::metadata(&metric));

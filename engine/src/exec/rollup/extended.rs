@@ -108,7 +108,7 @@ impl Kernel for ExtendedRate {
 }
 
 impl ExtendedRate {
-    /// Returns the sum of the values before all resets between the boundaries.
+    /// Sums the value just before each reset between the boundaries.
     fn correction(&mut self, frame: &Frame<'_>, extent: &Extent) -> f64 {
         self.resets.forget_up_to(frame.samples.number(frame.lo));
         let lost = |before: f64, after: f64| if after < before { before } else { 0.0 };

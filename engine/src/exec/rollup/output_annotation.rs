@@ -50,7 +50,7 @@ impl OutputAnnotation {
         }
     }
 
-    /// Records the annotation if the row of a tile that begins at `first_step` has output.
+    /// Records the annotation if a row has output; its first step is `first_step`.
     #[inline]
     pub(super) fn take(&self, ctx: &Context, series: u32, first_step: usize, presence: &[u64]) {
         match self {

@@ -5,12 +5,12 @@
 //!   fully, too, to free space.
 //! - Segments of deleted partitions and of sealed log epochs are dropped without reading their
 //!   SSTs.
-//! - Segments of the log are not compacted: their keys ascend, so their SSTs do not overlap, and at
-//!   most one start reads them.
+//! - Segments of the log are compacted only when they have very many SSTs: their keys ascend, so
+//!   their SSTs do not overlap, and at most one start reads them.
 //!
-//! Log segments must not use up the limit of concurrent compactions, and SlateDB prefers segments
-//! with many SSTs, as log epochs have. It does not flush a memtable while a segment has too many
-//! overlapping SSTs. So all writes would wait for a compaction that is never scheduled.
+//! The limit of concurrent compactions is applied after log segments are removed. SlateDB prefers
+//! segments with many SSTs, so it would propose only log epochs. SSTs of other segments would pile
+//! up until SlateDB flushes no memtable, and all writes would wait.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicI64, AtomicU32, Ordering};
