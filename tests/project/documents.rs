@@ -13,7 +13,7 @@ const README_BYTES_MAX: usize = 9_000;
 const ARCHITECTURE_BYTES_MAX: usize = 20_000;
 
 /// Flags of other programs, and forms of flags, that documents name.
-const OTHER_FLAGS: [&str; 23] = [
+const OTHER_FLAGS: [&str; 25] = [
     "all-targets",
     "bench",
     "build",
@@ -22,7 +22,9 @@ const OTHER_FLAGS: [&str; 23] = [
     "endpoint.sd-config-file",
     "file",
     "flag",
+    "grpc-address",
     "help",
+    "http-address",
     "lib",
     "locked",
     "no-exemplar.partial-response",
