@@ -197,9 +197,16 @@ fn another_reader_takes_the_place_of_a_killed_one() {
     assert!(calls(&group.readers[busiest]) >= 1.0);
     group.readers[busiest].server.child.0.kill().unwrap();
     // The root repeats a call a few times, which on a busy machine may all end before it connects.
-    let failed = (0..100).take_while(|_| ask().is_err()).count();
+    let (mut answered, mut failed) = (0, 0);
+    while answered < 20 {
+        match ask() {
+            Ok(()) => answered += 1,
+            Err(text) => {
+                failed += 1;
+                assert!(failed < 100, "{text}");
+            }
+        }
+    }
     println!("{failed} queries failed");
-    assert!(failed < 100);
-    (0..20).for_each(|_| ask().unwrap());
     assert!(calls(&group.readers[1 - busiest]) >= 1.0);
 }
