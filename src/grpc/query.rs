@@ -70,7 +70,7 @@ async fn answer(
         options.limits.timeout = Some(Duration::from_secs(seconds));
     }
     if request.lookback_delta_seconds > 0 {
-        options.lookback_ms = request.lookback_delta_seconds.saturating_mul(1_000);
+        options.lookback_ms = millis(request.lookback_delta_seconds);
     }
     let query = engine::QueryRequest { text: request.text.into(), when, options };
     let answered = shared.queries.run(source, &query, client, &shared.metrics).await;
@@ -88,7 +88,6 @@ async fn answer(
 /// Errors: a grid that never ends. A root sends whole seconds, so a step below 1 s arrives as 0.
 fn when(times: QueryTimes) -> Result<When, Status> {
     let invalid = |message: &str| Err(Status::new(Code::InvalidArgument, message));
-    let millis = |seconds: i64| seconds.saturating_mul(1_000);
     match times {
         QueryTimes::Instant { time_seconds: 0 } => Ok(When::Instant(Time::now().query_ms())),
         QueryTimes::Instant { time_seconds } => Ok(When::Instant(millis(time_seconds))),
@@ -107,6 +106,12 @@ fn when(times: QueryTimes) -> Result<When, Status> {
             }
         }
     }
+}
+
+/// Returns ms, of at most 292 years as times and durations of HTTP have, so that sums do not overflow.
+fn millis(seconds: i64) -> i64 {
+    const MAX_MS: i64 = i64::MAX / 1_000_000;
+    seconds.saturating_mul(1_000).clamp(-MAX_MS, MAX_MS)
 }
 
 /// Messages of a response, encoded one after the other.

@@ -159,6 +159,38 @@ async fn grids_without_end_are_errors() {
 }
 
 #[tokio::test]
+async fn times_without_bounds_are_harmless() {
+    let node = node(&[]);
+    let varint = |number: i64| {
+        let mut out = Vec::new();
+        model::varint::push_varint(&mut out, number as u64);
+        out
+    };
+    let fields = |pairs: &[(u8, i64)]| -> Vec<u8> {
+        pairs
+            .iter()
+            .flat_map(|(field, number)| [vec![field << 3], varint(*number)].concat())
+            .collect()
+    };
+    let numbers = [i64::MIN, i64::MIN / 1_000, -1, 0, 1, i64::MAX / 1_000, i64::MAX];
+    for text in ["up", "rate(up[5m] offset -1d)", "up[1h:1m]", "max_over_time(up[1h:1m])"] {
+        for start in numbers {
+            for end in numbers {
+                for (step, lookback) in [(1, i64::MAX), (i64::MAX, 0), (60, -1)] {
+                    let times = fields(&[(2, start), (3, end), (4, step), (14, lookback)]);
+                    let request = [field(1, text.as_bytes()), times].concat();
+                    let (code, message, _) = call(&node, RANGE, &request).await;
+                    assert!([0, 3, 10].contains(&code), "{text} {start} {end}: {code} {message}");
+                }
+            }
+            let request = [field(1, text.as_bytes()), fields(&[(2, start), (12, i64::MAX)])];
+            let (code, message, _) = call(&node, QUERY, &request.concat()).await;
+            assert!([0, 3, 10].contains(&code), "{text} {start}: {code} {message}");
+        }
+    }
+}
+
+#[tokio::test]
 async fn malformed_calls_are_errors() {
     let node = node(&[]);
     let mut compressed = framed(&instant("up"));
