@@ -1,5 +1,6 @@
 //! Tools: commands of the same binary that open a store themselves. The health check asks a server.
 
+mod client;
 mod export;
 mod healthcheck;
 mod import;

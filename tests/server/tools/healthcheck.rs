@@ -34,7 +34,7 @@ fn a_server_with_a_prefix_is_asked_under_it() {
     let server = Server::spawn(&mut command(&url, &args, &[]));
     server.wait_until_ready_under("/metrics");
     check_with(&server.address, &["--web.route-prefix=/metrics"], 0, "");
-    check(&server.address, 1, "is not ready: \"HTTP/1.1 404 Not Found\"");
+    check(&server.address, 1, "is not ready: \"HTTP/1.0 404 Not Found\"");
 }
 
 #[test]
