@@ -186,7 +186,7 @@ fn row(day: &PartitionSurvey) -> [String; 12] {
 }
 
 /// Aligns columns to the right, the first and the last one to the left.
-fn aligned<const N: usize>(rows: &[[String; N]]) -> String {
+pub(super) fn aligned<const N: usize>(rows: &[[String; N]]) -> String {
     let width = |at: usize| rows.iter().map(|row| row[at].len()).max().unwrap_or(0);
     let widths: Vec<usize> = (0..N).map(width).collect();
     let mut out = String::new();

@@ -6,6 +6,7 @@ mod healthcheck;
 mod import;
 mod inspect;
 mod progress;
+mod reshard_plan;
 mod store_args;
 mod verify;
 
@@ -21,6 +22,7 @@ pub use export::ExportArgs;
 pub use healthcheck::HealthcheckArgs;
 pub use import::ImportArgs;
 pub use inspect::InspectArgs;
+pub use reshard_plan::ReshardPlanArgs;
 pub use store_args::StoreArgs;
 pub use verify::VerifyArgs;
 
@@ -39,6 +41,9 @@ pub enum Tool {
     /// Read a store to its last byte, and print each damage.
     #[command(next_line_help = true)]
     Verify(VerifyArgs),
+    /// Print which targets move if the number of shards changes.
+    #[command(next_line_help = true)]
+    ReshardPlan(ReshardPlanArgs),
     /// Check whether a server is ready: status 0 if it is, else 1.
     #[command(next_line_help = true)]
     Healthcheck(HealthcheckArgs),
@@ -48,10 +53,11 @@ impl Tool {
     /// Returns level and format of the log.
     pub fn log(&self) -> (LogLevel, LogFormat) {
         let store = match self {
-            Tool::Import(args) => &args.store,
-            Tool::Export(args) => &args.store,
-            Tool::Inspect(args) => &args.store,
-            Tool::Verify(args) => &args.store,
+            Tool::Import(args) => &args.store.reading,
+            Tool::Export(args) => &args.store.reading,
+            Tool::Inspect(args) => &args.store.reading,
+            Tool::Verify(args) => &args.store.reading,
+            Tool::ReshardPlan(args) => &args.reading,
             Tool::Healthcheck(_) => return (LogLevel::Error, LogFormat::Logfmt),
         };
         (store.log_level, store.log_format)
@@ -106,6 +112,7 @@ pub async fn run(tool: Tool) -> ExitCode {
         Tool::Export(args) => export::run(args).await,
         Tool::Inspect(args) => inspect::run(args).await,
         Tool::Verify(args) => verify::run(args).await,
+        Tool::ReshardPlan(args) => reshard_plan::run(args).await,
         Tool::Healthcheck(args) => healthcheck::run(&args),
     };
     match done {

@@ -11,7 +11,7 @@ use crate::flags::object_store::ObjectStoreArgs;
 use crate::flags::{LogFormat, LogLevel, parse_positive_duration};
 use crate::units::parse_bytes;
 
-/// Flags of the store, as of the server.
+/// Location of a store, and how it is read; flags as of the server.
 #[derive(Debug, Clone, clap::Args)]
 pub struct StoreArgs {
     /// Location of the store: a path, file:///path, s3://bucket/prefix, gs://bucket/prefix or
@@ -19,6 +19,20 @@ pub struct StoreArgs {
     #[arg(long = "storage.url", value_name = "URL", default_value = "./data")]
     pub storage_url: String,
 
+    #[command(flatten)]
+    pub(crate) reading: StoreReadArgs,
+}
+
+impl StoreArgs {
+    /// Returns options for the store, which each tool completes.
+    pub(crate) fn options(&self) -> Result<StoreOptions, ToolError> {
+        self.reading.options()
+    }
+}
+
+/// Flags of any number of stores.
+#[derive(Debug, Clone, clap::Args)]
+pub struct StoreReadArgs {
     #[command(flatten)]
     pub(crate) object_store: ObjectStoreArgs,
 
@@ -43,7 +57,7 @@ pub struct StoreArgs {
     pub log_format: LogFormat,
 }
 
-impl StoreArgs {
+impl StoreReadArgs {
     /// Returns options for the store, which each tool completes.
     pub(crate) fn options(&self) -> Result<StoreOptions, ToolError> {
         let config = Config::load(self.config_file.as_deref())?;

@@ -7,6 +7,7 @@ use testkit::remote_write::Connection;
 use testkit::{free_port, get, percent_encode, spawn_listening};
 
 use super::data::{END_SECONDS, Selected, TARGETS, request};
+use super::resharding::plan;
 use super::root::Topology;
 use super::{compare, result};
 
@@ -61,8 +62,22 @@ fn vmagent_shards_by_target() {
     }
     let by_shard = result(&topology.root, &path("count by (job, instance, shard) (up)")).unwrap();
     assert_eq!(by_shard.series.len() as i64, TARGETS, "{by_shard:?}");
+    vmagent_places_targets_as_planned(&topology);
     for node in &topology.writers {
         let (_, text) = get(&node.server.address, &path("count(up)"));
         assert!(text.contains("\"value\""), "a shard is empty: {text}");
     }
+}
+
+/// Compares shards with those of `tessella reshard-plan`, before and after a change.
+fn vmagent_places_targets_as_planned(topology: &Topology) {
+    let nodes: Vec<&str> = topology.writers.iter().map(|node| &node.server.address[..]).collect();
+    let mut args: Vec<String> =
+        ["--algorithm=vmagent", "--from=2", "--to=1"].map(str::to_owned).into();
+    args.extend(nodes.iter().map(|address| format!("--url=http://{address}/api/v1/write")));
+    let plan = plan(&nodes, END_SECONDS, &args);
+    assert_eq!(plan["total"]["targets"], TARGETS, "{plan:#}");
+    // Each target is on the shard that the plan names as the old one.
+    assert_eq!(plan["misplaced"], 0, "{plan:#}");
+    assert_eq!(plan["flows"].as_array().unwrap().len(), 2, "{plan:#}");
 }

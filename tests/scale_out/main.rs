@@ -8,6 +8,8 @@
 mod agents;
 mod data;
 mod queries;
+mod relabelling;
+mod resharding;
 mod root;
 
 use serde_json::Value;
@@ -81,8 +83,12 @@ fn is_close(a: f64, b: f64) -> bool {
 }
 
 fn compare(topology: &Topology, path: &str) -> Result<(), String> {
-    let one = result(&topology.all.address, path);
-    let root = result(&topology.root, path);
+    compare_addresses(&topology.all.address, &topology.root, path)
+}
+
+/// Compares the result of one node with that of a root.
+fn compare_addresses(one: &str, root: &str, path: &str) -> Result<(), String> {
+    let (one, root) = (result(one, path), result(root, path));
     let (one, root) = match (one, root) {
         (Ok(one), Ok(root)) => (one, root),
         (one, root) => return Err(format!("one node: {one:?}\nroot: {root:?}")),

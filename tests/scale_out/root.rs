@@ -69,7 +69,7 @@ impl Topology {
 }
 
 /// Returns the path in `THANOS_BINARY`, if it is set.
-fn thanos_binary() -> Option<String> {
+pub fn thanos_binary() -> Option<String> {
     let binary = std::env::var("THANOS_BINARY").ok();
     if binary.is_none() {
         println!("SKIPPED: THANOS_BINARY is not set");
@@ -143,40 +143,55 @@ fn write(address: &str, body: &[u8]) {
     assert!(status < 300, "{address}: {status} {text}");
 }
 
-/// Starts a root over shards and waits until it knows all.
-fn start_root(
-    mut command: Command,
-    directory: &TemporaryDirectory,
-    shards: &[&str],
-) -> (String, Child) {
-    let endpoints = directory.path().join("endpoints.yml");
+/// Writes the shards of a root, which reads them again when they change.
+pub fn write_endpoints(directory: &TemporaryDirectory, shards: &[&str]) {
     let mut config = String::from("endpoints:\n");
     for address in shards {
         config.push_str(&format!(
             "  - address: \"{address}\"\n    group: true\n    strict: true\n    service_config: '{SERVICE_CONFIG}'\n"
         ));
     }
-    fs::write(&endpoints, config).unwrap();
+    fs::write(endpoints_path(directory), config).unwrap();
+}
+
+fn endpoints_path(directory: &TemporaryDirectory) -> PathBuf {
+    directory.path().join("endpoints.yml")
+}
+
+/// Starts a root over shards and waits until it knows all.
+pub fn start_root(
+    mut command: Command,
+    directory: &TemporaryDirectory,
+    shards: &[&str],
+) -> (String, Child) {
+    write_endpoints(directory, shards);
     let (http, grpc) = (free_port(), free_port());
     let address = format!("127.0.0.1:{http}");
     command.arg("query");
     command.args([
         format!("--http-address={address}"),
         format!("--grpc-address=127.0.0.1:{grpc}"),
-        format!("--endpoint.sd-config-file={}", endpoints.display()),
+        format!("--endpoint.sd-config-file={}", endpoints_path(directory).display()),
     ]);
     command.args([
+        "--endpoint.sd-config-reload-interval=1s",
         "--query.mode=distributed",
         "--no-query.partial-response",
         "--no-exemplar.partial-response",
         "--enable-feature=promql-experimental-functions",
     ]);
     let child = spawn_listening(&mut command, &address);
+    wait_for_shards(&address, shards.len());
+    (address, child)
+}
+
+/// Waits until a root knows a number of shards.
+pub fn wait_for_shards(address: &str, count: usize) {
     let started = Instant::now();
     loop {
-        let (_, text) = get(&address, "/api/v1/stores");
-        if text.matches("\"shard\"").count() >= shards.len() {
-            return (address, child);
+        let (_, text) = get(address, "/api/v1/stores");
+        if text.matches("\"shard\"").count() >= count {
+            return;
         }
         assert!(started.elapsed() < WAIT_MAX, "the root does not find its nodes: {text}");
         std::thread::sleep(Duration::from_millis(50));

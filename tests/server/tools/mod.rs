@@ -4,6 +4,7 @@ mod audit;
 mod export;
 mod healthcheck;
 mod import;
+mod reshard_plan;
 
 use std::path::Path;
 use std::process::{Command, Output};
