@@ -19,6 +19,7 @@ mod query;
 mod retention_status;
 pub mod server;
 mod state;
+mod tenancy;
 mod time;
 pub mod tools;
 pub mod units;

@@ -15,6 +15,7 @@ use crate::flags::Args;
 use crate::ingest::{IngestMetrics, RemoteWrite};
 use crate::metrics::Metrics;
 use crate::query::Queries;
+use crate::tenancy::Tenancy;
 use crate::units::millis;
 use crate::web_config::ActiveWebConfig;
 
@@ -47,6 +48,8 @@ pub(crate) struct Shared {
     pub(crate) ingest_metrics: IngestMetrics,
     pub(crate) queries: Queries,
     pub(crate) metrics: Metrics,
+    /// Settings of tenants, if they are on.
+    pub(crate) tenancy: Option<Tenancy>,
     pub(crate) started: SystemTime,
     pub(crate) stop: Notify,
     stop_requested: AtomicBool,
@@ -72,6 +75,7 @@ impl Shared {
             ingest_metrics,
             queries,
             metrics,
+            tenancy: args.tenancy.settings(),
             started: SystemTime::now(),
             stop: Notify::new(),
             stop_requested: AtomicBool::new(false),

@@ -73,7 +73,7 @@ fn command() -> Command {
 }
 
 /// Headings of the help, by prefix of a flag; the first match counts.
-const HEADINGS: [(&str, &str); 17] = [
+const HEADINGS: [(&str, &str); 18] = [
     ("mode", "General"),
     ("reader.", "General"),
     ("config.", "General"),
@@ -81,6 +81,7 @@ const HEADINGS: [(&str, &str); 17] = [
     ("web.", "Web server"),
     ("grpc.", "Scale-out"),
     ("external-label", "Scale-out"),
+    ("tenancy.", "Tenants"),
     ("storage.s3.", "Object stores"),
     ("storage.gcs.", "Object stores"),
     ("storage.azure.", "Object stores"),

@@ -361,6 +361,7 @@ fn every_flag_has_a_heading() {
             "Queries",
             "Remote write and OTLP",
             "Scale-out",
+            "Tenants",
             "Log"
         ],
         "{help}"

@@ -5,6 +5,7 @@ mod list;
 pub(crate) mod names;
 pub(crate) mod object_store;
 mod remote_write;
+mod tenancy;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -25,6 +26,7 @@ use list::ListedFlags;
 use names::HEAD_FLAG;
 use object_store::ObjectStoreArgs;
 use remote_write::RemoteWriteArgs;
+use tenancy::TenancyArgs;
 
 /// Minimum lag of a reader: each half of it costs a request.
 const LAG_MIN: Duration = Duration::from_millis(100);
@@ -353,6 +355,9 @@ pub struct Args {
     /// those of global.external_labels.
     #[arg(long = "external-label", value_name = "NAME=VALUE", value_parser = parse_label)]
     pub external_labels: Vec<(String, String)>,
+
+    #[command(flatten)]
+    pub(crate) tenancy: TenancyArgs,
 
     /// Minimum level of log messages.
     #[arg(long = "log.level", value_name = "LEVEL", default_value = "info")]

@@ -22,6 +22,7 @@ use futures::{Stream, StreamExt, stream};
 use hyper::body::Frame;
 
 use super::status::{CONTENT_TYPE, Code, Status, success};
+use crate::http::error::ApiError;
 use crate::query::QueryFailure;
 use crate::query::active::Client;
 use crate::query::sending::{Answered, IsLong, Sending, SentBody};
@@ -44,7 +45,7 @@ impl FromRequest<Arc<Shared>> for Call {
     type Rejection = Status;
 
     async fn from_request(request: Request, shared: &Arc<Shared>) -> Result<Call, Status> {
-        let client = request.extensions().get().cloned().unwrap_or_default();
+        let client = client_of(shared, &request)?;
         let reading = axum::body::to_bytes(request.into_body(), REQUEST_BYTES_MAX + PREFIX_BYTES);
         let body = match tokio::time::timeout(shared.args.read_timeout, reading).await {
             Ok(Ok(body)) => body,
@@ -71,6 +72,19 @@ impl FromRequest<Arc<Shared>> for Call {
         }
         Ok(Call { message, client })
     }
+}
+
+/// Returns the client of a request with its tenants, if they are on and the request names some.
+///
+/// Errors: invalid tenants.
+pub(super) fn client_of(shared: &Shared, request: &Request) -> Result<Client, Status> {
+    let client: Client = request.extensions().get().cloned().unwrap_or_default();
+    let Some(tenancy) = &shared.tenancy else { return Ok(client) };
+    let scope = tenancy.call_scope(request.headers()).map_err(ApiError::from)?;
+    Ok(match scope {
+        Some(scope) => client.with_scope(scope),
+        None => client,
+    })
 }
 
 /// Returns whether a message is compressed, and its length.

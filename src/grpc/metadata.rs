@@ -14,8 +14,9 @@ use super::call::{Call, respond};
 use super::node::{self, LabeledSource};
 use super::status::{Code, Status};
 use crate::http::error::ApiError;
-use crate::http::router::store_of;
+use crate::http::router::{store_of, tenant_matchers};
 use crate::query::LookupRequest;
+use crate::query::active::Client;
 use crate::query::sending::Answered;
 use crate::state::Shared;
 
@@ -30,13 +31,22 @@ const ENTRIES_MAX: usize = 10_000;
 /// Tenant of statistics, where tenants are not in use, as in Thanos.
 const TENANT: &str = "default-tenant";
 
+/// Returns the name of a client's tenants.
+fn tenant_name(client: &Client) -> String {
+    match client.tenants_text() {
+        text if text.is_empty() => TENANT.to_owned(),
+        text => text,
+    }
+}
+
 /// `thanos.Exemplars/Exemplars`: exemplars of series that a selector of the query selects.
 pub(super) async fn list_exemplars(
     State(shared): State<Arc<Shared>>,
     call: Call,
 ) -> Result<Response, Status> {
     let request = ExemplarsRequest::decode(&call.message)?;
-    let LabeledSource { source, .. } = node::source(&shared, &[])?;
+    node::check_tenants(&shared, &call.client)?;
+    let LabeledSource { source, .. } = node::source(&shared, &call.client, &[])?;
     let listed = format!("thanos.Exemplars/Exemplars?query={}", request.text);
     let selectors = shared.queries.parse(request.text, shared.args.parse_options(), |tree| {
         let matchers = tree.selectors().into_iter().map(|selector| selector.matchers.clone());
@@ -63,7 +73,8 @@ pub(super) async fn list_metadata(
     call: Call,
 ) -> Result<Response, Status> {
     let MetadataRequest { metric, limit } = MetadataRequest::decode(&call.message)?;
-    let LabeledSource { source, .. } = node::source(&shared, &[])?;
+    node::check_tenants(&shared, &call.client)?;
+    let LabeledSource { source, .. } = node::source(&shared, &call.client, &[])?;
     let text = format!("thanos.Metadata/MetricMetadata?metric={metric}");
     let lookup = node::begin(&shared, LookupRequest { text, client: call.client }).await?;
     let limit = usize::try_from(limit).unwrap_or(usize::MAX);
@@ -96,15 +107,17 @@ pub(super) async fn tsdb_statistics(
         limit => usize::try_from(limit).unwrap_or(ENTRIES).min(ENTRIES_MAX),
     };
     node::check_ready(&shared)?;
+    let matchers = tenant_matchers(&shared, &call.client)?;
+    let tenant = tenant_name(&call.client);
     let store = Arc::clone(store_of(&shared)?);
     let text = "thanos.status.Status/TSDBStatistics".to_owned();
     let lookup = node::begin(&shared, LookupRequest { text, client: call.client }).await?;
     let budget = lookup.budget.clone();
-    let counting = move || store.cardinality(limit, &budget);
+    let counting = move || store.cardinality(&matchers, limit, &budget);
     let found = shared.queries.compute_blocking(counting).await?;
     let found = found.map_err(|error| ApiError::from(model::SourceError::from(error)))?;
     let message = statistics(
-        TENANT,
+        &tenant,
         &BlockStatistics {
             series: found.series,
             label_pairs: found.label_pairs,

@@ -7,8 +7,10 @@ use wire::LabelMatcher;
 
 use super::status::{Code, Status};
 use crate::external_labels::with_external_labels;
+use crate::http::error::ApiError;
 use crate::http::params::compile_matchers;
 use crate::http::router::source_of;
+use crate::query::active::Client;
 use crate::query::{Lookup, LookupRequest, QueryFailure};
 use crate::state::{Readiness, Shared};
 
@@ -38,6 +40,14 @@ pub(super) fn check_ready(shared: &Shared) -> Result<(), Status> {
     }
 }
 
+/// Checks that a call names its tenants, if they are on. A root of Thanos adds no matchers of tenants
+/// to the calls of some methods.
+pub(super) fn check_tenants(shared: &Shared, client: &Client) -> Result<(), Status> {
+    let tenants =
+        shared.tenancy.as_ref().map(|tenancy| tenancy.tenants_of(client.scope()).map(drop));
+    Ok(tenants.transpose().map(drop).map_err(ApiError::from)?)
+}
+
 /// Source of series with external labels.
 pub(super) struct LabeledSource {
     pub(super) source: Arc<dyn Source>,
@@ -45,11 +55,15 @@ pub(super) struct LabeledSource {
 }
 
 /// Returns the source of series with external labels, but those that name replicas.
-pub(super) fn source(shared: &Shared, replica_labels: &[String]) -> Result<LabeledSource, Status> {
+pub(super) fn source(
+    shared: &Shared,
+    client: &Client,
+    replica_labels: &[String],
+) -> Result<LabeledSource, Status> {
     check_ready(shared)?;
     let is_kept = |name: &str| !replica_labels.iter().any(|replica| replica == name);
     let labels = shared.external_labels().filtered(is_kept);
-    let source = with_external_labels(source_of(shared)?, labels.clone());
+    let source = with_external_labels(source_of(shared, client)?, labels.clone());
     Ok(LabeledSource { source, labels })
 }
 

@@ -12,7 +12,7 @@ use axum::response::Response;
 use futures::StreamExt;
 use wire::otlp::Encoding;
 
-use super::call::{PREFIX_BYTES, incomplete, parse_prefix, respond_with};
+use super::call::{PREFIX_BYTES, client_of, incomplete, parse_prefix, respond_with};
 use super::node;
 use super::status::{Code, Status};
 use crate::access::User;
@@ -41,7 +41,9 @@ pub(super) async fn export(
         let message = format!("the user {:?} may read, and nothing else", user.name);
         return Err(Status::new(Code::PermissionDenied, message));
     }
-    let client = request.extensions().get().cloned().unwrap_or_default();
+    let client = client_of(&shared, &request)?;
+    let label = shared.tenancy.as_ref().map(|tenancy| tenancy.write_label(client.scope()));
+    let label = label.transpose().map_err(ApiError::from)?;
     let (head, body) = request.into_parts();
     let (is_compressed, declared, body) = match tokio::time::timeout(
         shared.args.read_timeout.min(PREFIX_TIMEOUT),
@@ -57,7 +59,8 @@ pub(super) async fn export(
     let is_compressed = is_compressed && is_gzip(&head.headers)?;
     let settings = shared.config().otlp.settings(&shared.args);
     let format = OtlpFormat { encoding: Encoding::Protobuf, is_compressed };
-    let written = shared.remote_write.write_otlp(store, format, settings, declared, body).await;
+    let writing = shared.remote_write.write_otlp(store, format, settings, declared, body, label);
+    let written = writing.await;
     let message = match written {
         Ok(_) => Vec::new(),
         Err(error) => match error.rejected_samples() {

@@ -60,9 +60,9 @@ async fn answer(
     client: Client,
 ) -> Result<Response, Status> {
     let when = when(request.times)?;
-    let LabeledSource { source, labels } = node::source(shared, &request.replica_labels)?;
+    let LabeledSource { source, labels } = node::source(shared, &client, &request.replica_labels)?;
     let mut options = QueryOptions {
-        result_cache_scope: labels.to_string().into(),
+        result_cache_scope: format!("{labels}{}", client.tenants_text()).into(),
         use_result_cache: true,
         ..shared.query_options()
     };

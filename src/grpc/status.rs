@@ -35,6 +35,7 @@ pub(crate) enum Code {
     Unimplemented = 12,
     Internal = 13,
     Unavailable = 14,
+    Unauthenticated = 16,
 }
 
 /// Status of a call that failed.
@@ -98,6 +99,7 @@ impl From<ApiError> for Status {
     fn from(error: ApiError) -> Status {
         let code = match error.status() {
             StatusCode::BAD_REQUEST | StatusCode::UNSUPPORTED_MEDIA_TYPE => Code::InvalidArgument,
+            StatusCode::UNAUTHORIZED => Code::Unauthenticated,
             StatusCode::FORBIDDEN => Code::PermissionDenied,
             StatusCode::NOT_FOUND => Code::NotFound,
             StatusCode::PAYLOAD_TOO_LARGE | StatusCode::TOO_MANY_REQUESTS => {

@@ -16,6 +16,7 @@ use super::node::{self, LabeledSource};
 use super::status::{Code, Status};
 use crate::http::api::labels::in_time;
 use crate::query::LookupRequest;
+use crate::query::active::Client;
 use crate::query::stream::{Parts, StreamFailure, each_sample, stream};
 use crate::state::Shared;
 
@@ -31,7 +32,8 @@ pub(super) async fn series(
     if request.matchers.is_empty() {
         return Err(Status::new(Code::InvalidArgument, "no matchers specified"));
     }
-    let LabeledSource { source, .. } = node::source(&shared, &request.replica_labels)?;
+    let LabeledSource { source, .. } =
+        node::source(&shared, &call.client, &request.replica_labels)?;
     let matchers = node::compile(&shared, request.matchers.clone()).await?;
     let text = format!("thanos.Store/Series?match[]={}", selector_text(&matchers));
     let lookup = node::begin(&shared, LookupRequest { text, client: call.client }).await?;
@@ -129,7 +131,7 @@ pub(super) async fn label_names(
     call: Call,
 ) -> Result<Response, Status> {
     let request = LabelsRequest::decode_names(&call.message)?;
-    let (source, query) = label_query(&shared, &request).await?;
+    let (source, query) = label_query(&shared, &call.client, &request).await?;
     let text = "thanos.Store/LabelNames".to_owned();
     let lookup = node::begin(&shared, LookupRequest { text, client: call.client }).await?;
     let names = in_time(&lookup, source.label_names(&query, &lookup.budget)).await?;
@@ -145,7 +147,7 @@ pub(super) async fn label_values(
     if request.label.is_empty() {
         return Err(Status::new(Code::InvalidArgument, "label name parameter cannot be empty"));
     }
-    let (source, query) = label_query(&shared, &request).await?;
+    let (source, query) = label_query(&shared, &call.client, &request).await?;
     let text = format!("thanos.Store/LabelValues?label={}", request.label);
     let lookup = node::begin(&shared, LookupRequest { text, client: call.client }).await?;
     let finding = source.label_values(&request.label, &query, &lookup.budget);
@@ -155,9 +157,10 @@ pub(super) async fn label_values(
 
 async fn label_query(
     shared: &Shared,
+    client: &Client,
     request: &LabelsRequest,
 ) -> Result<(Arc<dyn Source>, MetadataQuery), Status> {
-    let LabeledSource { source, .. } = node::source(shared, &request.replica_labels)?;
+    let LabeledSource { source, .. } = node::source(shared, client, &request.replica_labels)?;
     let matchers = node::compile(shared, request.matchers.clone()).await?;
     let selectors = if matchers.is_empty() { Vec::new() } else { vec![matchers] };
     let times = node::times(request.start_ms, request.end_ms);

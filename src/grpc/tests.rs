@@ -268,3 +268,67 @@ async fn calls_are_counted_by_code() {
         .collect();
     assert_eq!(codes, [("0".to_owned(), 1.0), ("14".to_owned(), 1.0)]);
 }
+
+/// Calls a method in the name of a tenant, if there is one.
+async fn call_as(node: &Router, tenant: Option<&str>, path: &str, message: &[u8]) -> (u16, String) {
+    let request = Request::post(path).header("content-type", "application/grpc");
+    let request = match tenant {
+        Some(tenant) => request.header("x-scope-orgid", tenant),
+        None => request,
+    };
+    let response = node.clone().oneshot(request.body(Body::from(framed(message))).unwrap());
+    let (head, body) = response.await.unwrap().into_parts();
+    let trailers = body.collect().await.unwrap().trailers().cloned().unwrap_or_default();
+    let text = |name: &str| {
+        let of = |headers: &HeaderMap| headers.get(name)?.to_str().ok().map(str::to_owned);
+        of(&head.headers).or_else(|| of(&trailers)).unwrap_or_default()
+    };
+    (text("grpc-status").parse().unwrap(), text("grpc-message"))
+}
+
+#[tokio::test]
+async fn calls_need_a_tenant_or_a_trusted_root() {
+    let names = [4 << 3, 0x90, 0x4e];
+    let values = [field(1, b"job"), vec![5 << 3, 0x90, 0x4e]].concat();
+    let export = "/opentelemetry.proto.collector.metrics.v1.MetricsService/Export";
+    // With the code for a trusted root: Thanos enforces tenants in the first five only.
+    let calls: [(&str, Vec<u8>, u16); 8] = [
+        (QUERY, instant("up"), 0),
+        (RANGE, [field(1, b"up"), vec![2 << 3, 1, 3 << 3, 9, 4 << 3, 1]].concat(), 0),
+        (SERIES, series("up"), 0),
+        ("/thanos.Store/LabelNames", names.to_vec(), 0),
+        ("/thanos.Store/LabelValues", values, 0),
+        ("/thanos.Exemplars/Exemplars", instant("up"), 16),
+        ("/thanos.Metadata/MetricMetadata", Vec::new(), 16),
+        ("/thanos.status.Status/TSDBStatistics", Vec::new(), 16),
+    ];
+    let flags = ["--tenancy.header=X-Scope-OrgID", "--web.enable-otlp-receiver"];
+    let node = node_with_store(&flags).await;
+    let trusting = node_with_store(&[&flags[..], &["--tenancy.trust-root"]].concat()).await;
+    let missing = "no tenant: the request has no header x-scope-orgid (--tenancy.header)";
+    for (path, message, of_root) in &calls {
+        let (code, text) = call_as(&node, None, path, message).await;
+        assert_eq!((code, &text[..]), (16, missing), "{path}");
+        assert_eq!(call_as(&node, Some("a|b"), path, message).await.0, 0, "{path}");
+        assert_eq!(call_as(&node, Some("a/b"), path, message).await.0, 3, "{path}");
+        assert_eq!(call_as(&trusting, None, path, message).await.0, *of_root, "{path}");
+        assert_eq!(call_as(&trusting, Some("a"), path, message).await.0, 0, "{path}");
+    }
+    for node in [&node, &trusting] {
+        assert_eq!(call_as(node, None, export, &[]).await, (16, missing.to_owned()));
+        assert_eq!(call_as(node, Some("a|b"), export, &[]).await.0, 3);
+        assert_eq!(call_as(node, Some("a"), export, &[]).await.0, 0);
+        for path in ["/thanos.info.Info/Info", "/grpc.health.v1.Health/Check"] {
+            assert_eq!(call_as(node, None, path, &[]).await.0, 0, "{path}");
+        }
+    }
+}
+
+/// Node with an empty store.
+async fn node_with_store(args: &[&str]) -> Router {
+    let options = storage::StoreOptions { background: false, ..Default::default() };
+    let store = storage::Store::open("memory:///", options).await.unwrap();
+    let shared = shared_with(args);
+    shared.set_store(&Arc::new(store));
+    router(shared)
+}

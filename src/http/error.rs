@@ -15,6 +15,7 @@ use super::json::text::push_text;
 use super::router::plain;
 use crate::ingest::{WriteError, WriteErrorKind};
 use crate::query::gate::GateError;
+use crate::tenancy::TenantError;
 use crate::units::format_duration;
 
 /// Delay after which clients may repeat a request that the server was too busy for.
@@ -156,6 +157,17 @@ impl From<SourceError> for ApiError {
             SourceError::Ambiguous { .. } => ApiError::execution(error.to_string()),
             SourceError::Unavailable(_) => ApiError::overloaded(error.to_string()),
             SourceError::Corrupt { .. } => ApiError::internal(error.to_string()),
+        }
+    }
+}
+
+impl From<TenantError> for ApiError {
+    fn from(error: TenantError) -> Self {
+        match error {
+            TenantError::Missing(_) => {
+                ApiError::new(StatusCode::UNAUTHORIZED, "unauthorized", error.to_string())
+            }
+            _ => ApiError::bad_data(error.to_string()),
         }
     }
 }

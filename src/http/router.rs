@@ -10,7 +10,7 @@ use axum::http::{HeaderName, HeaderValue, Method, StatusCode, Uri, header};
 use axum::middleware::{Next, from_fn, from_fn_with_state, map_response};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodFilter, MethodRouter};
-use model::{Source, SourceError};
+use model::{Matcher, Source, SourceError};
 use storage::Store;
 use tower_http::compression::CompressionLayer;
 use tower_http::compression::predicate::{DefaultPredicate, NotForContentType, Predicate};
@@ -18,13 +18,15 @@ use tower_http::compression::predicate::{DefaultPredicate, NotForContentType, Pr
 use super::admin::{lifecycle, pprof, tsdb};
 use super::api::{exemplars, federate, labels, metadata, query, read, search, stubs};
 use super::error::ApiError;
-use super::layers::{access, encoders, prefix, request_log};
+use super::layers::{access, encoders, prefix, request_log, tenants};
 use super::pages::{openapi, ui};
 use super::status::{active_queries, features, self_metrics, server, store};
 use super::write;
 use crate::external_labels::with_external_labels;
 use crate::flags::Args;
+use crate::query::active::Client;
 use crate::state::{Readiness, Shared};
+use crate::tenancy::{Scope, with_tenants};
 
 /// Header of rejected requests, `true` if the server is stopping.
 const STOPPING: HeaderName = HeaderName::from_static("x-prometheus-stopping");
@@ -39,6 +41,18 @@ struct Methods {
     allow: &'static str,
     /// Access of read-only users.
     readers: Readers,
+    tenants: TenantRule,
+}
+
+/// Tenants of the requests of an endpoint, if tenants are on.
+#[derive(Clone, Copy)]
+enum TenantRule {
+    /// Required: the endpoint returns or changes data of tenants.
+    Required,
+    /// Refused: it describes or changes the whole server.
+    Refused,
+    /// Ignored: it knows no data.
+    Ignored,
 }
 
 /// Requests that read-only users may send.
@@ -53,7 +67,19 @@ enum Readers {
 }
 
 const fn methods(filter: MethodFilter, allow: &'static str) -> Methods {
-    Methods { filter, allow, readers: Readers::Safe }
+    Methods { filter, allow, readers: Readers::Safe, tenants: TenantRule::Required }
+}
+
+impl Methods {
+    /// Returns the methods of an endpoint for the operator of all tenants.
+    const fn of_operator(self) -> Methods {
+        Methods { tenants: TenantRule::Refused, ..self }
+    }
+
+    /// Returns the methods of an endpoint without data.
+    const fn without_data(self) -> Methods {
+        Methods { tenants: TenantRule::Ignored, ..self }
+    }
 }
 
 const GET: Methods = methods(MethodFilter::GET, "GET, OPTIONS");
@@ -70,6 +96,7 @@ const READ: Methods = Methods {
     filter: MethodFilter::GET.or(MethodFilter::POST),
     allow: "GET, OPTIONS, POST",
     readers: Readers::All,
+    tenants: TenantRule::Required,
 };
 /// Endpoints that read, with parameters in the body.
 const READ_POST: Methods = Methods { readers: Readers::All, ..POST };
@@ -87,9 +114,9 @@ pub(crate) fn router(shared: Arc<Shared>) -> Router {
     let writes = add(api, "/api/v1/write", POST, write::remote_write);
     let writes = add(writes, "/api/v1/otlp/v1/metrics", POST, write::otlp);
     let reads = add(writes, "/api/v1/read", READ_POST, read::remote_read);
-    let described = add(reads, "/api/v1/openapi.yaml", GET, openapi::describe);
+    let described = add(reads, "/api/v1/openapi.yaml", GET.without_data(), openapi::describe);
     let federation = add(described, "/federate", GET, federate::federate);
-    let when_ready = add(federation, "/-/ready", GET_HEAD, lifecycle::ready)
+    let when_ready = add(federation, "/-/ready", GET_HEAD.without_data(), lifecycle::ready)
         .route_layer(from_fn_with_state(state(), only_when_ready));
     let always = statuses_always().route_layer(from_fn_with_state(state(), with_cors));
     let is_logged = shared.args.request_log;
@@ -101,7 +128,8 @@ pub(crate) fn router(shared: Arc<Shared>) -> Router {
     let all = prefix::with_prefix(routes, &shared.args)
         .layer(CompressionLayer::new().compress_when(is_compressible()))
         .layer(map_response(move |response| std::future::ready(encoders.encode(response))))
-        .layer(from_fn_with_state(shared, access::check_access));
+        .layer(from_fn_with_state(state(), tenants::read_header))
+        .layer(from_fn_with_state(Arc::clone(&shared), access::check_access));
     if is_logged { all.layer(from_fn(request_log::log)) } else { all }
 }
 
@@ -109,9 +137,9 @@ pub(crate) fn router(shared: Arc<Shared>) -> Router {
 fn statuses_always() -> Routes {
     let mut routes = Router::new();
     for (path, data) in stubs::CONSTANTS_ALWAYS {
-        routes = add(routes, path, GET, move || stubs::constant(data));
+        routes = add(routes, path, GET.without_data(), move || stubs::constant(data));
     }
-    add(routes, "/api/v1/notifications/live", GET, stubs::no_stream)
+    add(routes, "/api/v1/notifications/live", GET.without_data(), stubs::no_stream)
 }
 
 /// Excludes content types that are compressed already.
@@ -127,16 +155,16 @@ fn pages(mut routes: Routes, args: &Args) -> Routes {
     let page = ui::Page::new(&args.page_title);
     for path in ui::PAGES {
         let page = page.clone();
-        routes = add(routes, path, GET, move |headers| ui::page(page, headers));
+        routes = add(routes, path, GET.without_data(), move |headers| ui::page(page, headers));
     }
-    routes = add(routes, "/ui/{name}", GET, ui::file);
-    routes = add(routes, "/favicon.svg", GET, ui::icon);
-    routes = add(routes, "/favicon.ico", GET, ui::icon);
-    routes = add(routes, "/metrics", GET, server::metrics);
-    routes = add(routes, "/debug/pprof/{name}", INSPECT, pprof::profile);
-    routes = add(routes, "/-/healthy", GET_HEAD, lifecycle::healthy);
-    routes = add(routes, "/-/reload", GET_POST_PUT, lifecycle::reload);
-    add(routes, "/-/quit", GET_POST_PUT, lifecycle::quit)
+    routes = add(routes, "/ui/{name}", GET.without_data(), ui::file);
+    routes = add(routes, "/favicon.svg", GET.without_data(), ui::icon);
+    routes = add(routes, "/favicon.ico", GET.without_data(), ui::icon);
+    routes = add(routes, "/metrics", GET.of_operator(), server::metrics);
+    routes = add(routes, "/debug/pprof/{name}", INSPECT.of_operator(), pprof::profile);
+    routes = add(routes, "/-/healthy", GET_HEAD.without_data(), lifecycle::healthy);
+    routes = add(routes, "/-/reload", GET_POST_PUT.of_operator(), lifecycle::reload);
+    add(routes, "/-/quit", GET_POST_PUT.of_operator(), lifecycle::quit)
 }
 
 fn queries(mut routes: Routes) -> Routes {
@@ -163,30 +191,30 @@ fn lookups(mut routes: Routes) -> Routes {
 }
 
 fn statuses(mut routes: Routes) -> Routes {
-    routes = add(routes, "/api/v1/status/buildinfo", GET, server::build_info);
-    routes = add(routes, "/api/v1/status/config", GET, server::config);
-    routes = add(routes, "/api/v1/status/flags", GET, server::flags);
-    routes = add(routes, "/api/v1/status/runtimeinfo", GET, server::runtime_info);
-    routes = add(routes, "/api/v1/status/storage", GET, store::storage);
+    routes = add(routes, "/api/v1/status/buildinfo", GET.without_data(), server::build_info);
+    routes = add(routes, "/api/v1/status/config", GET.of_operator(), server::config);
+    routes = add(routes, "/api/v1/status/flags", GET.of_operator(), server::flags);
+    routes = add(routes, "/api/v1/status/runtimeinfo", GET.of_operator(), server::runtime_info);
+    routes = add(routes, "/api/v1/status/storage", GET.of_operator(), store::storage);
     routes = add(routes, "/api/v1/status/tsdb", GET, store::tsdb);
-    routes = add(routes, "/api/v1/status/tsdb/blocks", GET, store::blocks);
-    routes = add(routes, "/api/v1/status/self_metrics", GET, self_metrics::list);
+    routes = add(routes, "/api/v1/status/tsdb/blocks", GET.of_operator(), store::blocks);
+    routes = add(routes, "/api/v1/status/self_metrics", GET.of_operator(), self_metrics::list);
     let active = "/api/v1/status/active_queries";
     routes = add(routes, active, GET, active_queries::list);
     routes = add(routes, &format!("{active}/{{id}}"), DELETE, active_queries::cancel);
     routes = add(routes, &format!("{active}/{{id}}/cancel"), POST, active_queries::cancel);
-    routes = add(routes, "/api/v1/features", GET, features::list);
+    routes = add(routes, "/api/v1/features", GET.without_data(), features::list);
     for (path, data) in stubs::CONSTANTS {
-        routes = add(routes, path, GET, move || stubs::constant(data));
+        routes = add(routes, path, GET.without_data(), move || stubs::constant(data));
     }
-    routes = add(routes, "/api/v1/rules", GET, stubs::rules);
-    routes = add(routes, "/api/v1/targets", GET, stubs::targets);
-    routes = add(routes, "/api/v1/targets/metadata", GET, stubs::target_metadata);
-    routes = add(routes, "/api/v1/targets/relabel_steps", GET, stubs::relabel_steps);
+    routes = add(routes, "/api/v1/rules", GET.without_data(), stubs::rules);
+    routes = add(routes, "/api/v1/targets", GET.without_data(), stubs::targets);
+    routes = add(routes, "/api/v1/targets/metadata", GET.without_data(), stubs::target_metadata);
+    routes = add(routes, "/api/v1/targets/relabel_steps", GET.without_data(), stubs::relabel_steps);
     let tombstones = "/api/v1/admin/tsdb/clean_tombstones";
-    routes = add(routes, tombstones, POST_PUT, tsdb::clean_tombstones);
+    routes = add(routes, tombstones, POST_PUT.of_operator(), tsdb::clean_tombstones);
     routes = add(routes, "/api/v1/admin/tsdb/delete_series", POST_PUT, tsdb::delete_series);
-    routes = add(routes, "/api/v1/admin/tsdb/snapshot", POST_PUT, tsdb::snapshot);
+    routes = add(routes, "/api/v1/admin/tsdb/snapshot", POST_PUT.of_operator(), tsdb::snapshot);
     // Preflight requests succeed for any path.
     routes.route(
         "/api/v1/{*path}",
@@ -200,7 +228,7 @@ where
     H: Handler<T, Arc<Shared>>,
     T: 'static,
 {
-    let Methods { filter, allow, readers } = methods;
+    let Methods { filter, allow, readers, tenants: rule } = methods;
     let other = move |method: Method, uri: Uri| async move { other_method(&method, &uri, allow) };
     let mut endpoint = MethodRouter::new().on(filter, handler).fallback(other);
     if allow.contains("GET") && !allow.contains("HEAD") {
@@ -211,6 +239,11 @@ where
         Readers::Safe => endpoint = endpoint.layer(from_fn(access::only_reading)),
         Readers::None => endpoint = endpoint.layer(from_fn(access::not_only_reading)),
     }
+    let endpoint = match rule {
+        TenantRule::Required => endpoint.layer(from_fn(tenants::only_tenants)),
+        TenantRule::Refused => endpoint.layer(from_fn(tenants::only_operator)),
+        TenantRule::Ignored => endpoint,
+    };
     routes.route(path, endpoint)
 }
 
@@ -239,11 +272,22 @@ pub(super) fn plain(status: StatusCode, text: impl Into<String>) -> Response {
     response
 }
 
-/// Returns the source of queries.
+/// Returns the source of a client's queries: all series, or those of its tenants.
 ///
-/// Errors: the store is not open, which the layer below answers before a handler, or this process
+/// Errors: the client has no tenant and needs one, or the store is not open, which the layer below answers before a handler, or this process
 /// has lost it, so its head becomes stale.
-pub(crate) fn source_of(shared: &Shared) -> Result<Arc<dyn Source>, ApiError> {
+pub(crate) fn source_of(shared: &Shared, client: &Client) -> Result<Arc<dyn Source>, ApiError> {
+    let source = whole_source_of(shared)?;
+    match &shared.tenancy {
+        None => Ok(source),
+        Some(tenancy) => match tenancy.scope(client.scope())? {
+            Scope::Root => Ok(source),
+            Scope::Tenants(tenants) => Ok(with_tenants(source, tenancy, tenants)),
+        },
+    }
+}
+
+fn whole_source_of(shared: &Shared) -> Result<Arc<dyn Source>, ApiError> {
     if let Some(error) = shared.store().and_then(|store| store.lost()) {
         return Err(ApiError::from(SourceError::from(error)));
     }
@@ -253,8 +297,19 @@ pub(crate) fn source_of(shared: &Shared) -> Result<Arc<dyn Source>, ApiError> {
 /// Returns the source of queries by other servers, whose series have the external labels.
 ///
 /// Errors: those of [`source_of`].
-pub(crate) fn external_source_of(shared: &Shared) -> Result<Arc<dyn Source>, ApiError> {
-    Ok(with_external_labels(source_of(shared)?, shared.external_labels()))
+pub(crate) fn external_source_of(
+    shared: &Shared,
+    client: &Client,
+) -> Result<Arc<dyn Source>, ApiError> {
+    Ok(with_external_labels(source_of(shared, client)?, shared.external_labels()))
+}
+
+/// Returns the matchers of the series of a client's tenants; none if tenants are off.
+///
+/// Errors: the client has no tenant.
+pub(crate) fn tenant_matchers(shared: &Shared, client: &Client) -> Result<Vec<Matcher>, ApiError> {
+    let Some(tenancy) = &shared.tenancy else { return Ok(Vec::new()) };
+    Ok(vec![tenancy.matcher(tenancy.tenants_of(client.scope())?)])
 }
 
 /// Returns the store.

@@ -11,6 +11,8 @@ use engine::When;
 use model::BudgetView;
 use tokio::sync::Notify;
 
+use crate::tenancy::Scope;
+
 /// Maximum number of characters that are kept of a query.
 const TEXT_CHARS_MAX: usize = 4096;
 
@@ -21,6 +23,8 @@ pub(crate) struct Client {
     user: Arc<OnceLock<Arc<str>>>,
     /// Closes the connection, if it carries one request at a time.
     close: Option<Arc<Notify>>,
+    /// Series that its request may read, if tenants are on.
+    scope: Option<Scope>,
 }
 
 impl Client {
@@ -32,6 +36,34 @@ impl Client {
     /// Adds a notification that closes the connection.
     pub(crate) fn closed_by(self, close: Arc<Notify>) -> Client {
         Client { close: Some(close), ..self }
+    }
+
+    /// Sets the series that a request may read.
+    pub(crate) fn with_scope(self, scope: Scope) -> Client {
+        Client { scope: Some(scope), ..self }
+    }
+
+    /// Series that the request may read; `None` if it names no tenant.
+    pub(crate) fn scope(&self) -> Option<&Scope> {
+        self.scope.as_ref()
+    }
+
+    /// Returns the tenants of the request as text; empty without any.
+    pub(crate) fn tenants_text(&self) -> String {
+        match &self.scope {
+            Some(Scope::Tenants(tenants)) => tenants.to_string(),
+            Some(Scope::Root) | None => String::new(),
+        }
+    }
+
+    /// Returns whether a request of another client may see and cancel a request of this one:
+    /// without tenants always, with tenants if it names all of this one.
+    pub(crate) fn is_visible_to(&self, other: &Client) -> bool {
+        match (&self.scope, &other.scope) {
+            (_, None | Some(Scope::Root)) => true,
+            (Some(Scope::Tenants(own)), Some(Scope::Tenants(others))) => own.are_among(others),
+            (None | Some(Scope::Root), Some(Scope::Tenants(_))) => false,
+        }
     }
 
     /// Closes the connection, unless other requests share it.
@@ -155,14 +187,16 @@ impl ActiveQueries {
         Listed { all: Arc::clone(self), query }
     }
 
-    /// Returns all queries, the oldest first.
-    pub(crate) fn all(&self) -> Vec<Arc<ActiveQuery>> {
-        self.queries().values().cloned().collect()
+    /// Returns all queries that a client may see, the oldest first.
+    pub(crate) fn visible_to(&self, client: &Client) -> Vec<Arc<ActiveQuery>> {
+        let is_visible = |query: &&Arc<ActiveQuery>| query.client.is_visible_to(client);
+        self.queries().values().filter(is_visible).cloned().collect()
     }
 
-    /// Cancels a query. Returns `false` for an unknown id.
-    pub(crate) fn cancel(&self, id: u64) -> bool {
+    /// Cancels a query for a client. Returns `false` for an id that it cannot see.
+    pub(crate) fn cancel(&self, id: u64, client: &Client) -> bool {
         let query = self.queries().get(&id).cloned();
+        let query = query.filter(|query| query.client.is_visible_to(client));
         if let Some(query) = &query {
             query.cancel.notify_one();
         }

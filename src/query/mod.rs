@@ -277,6 +277,7 @@ impl Queries {
         let seconds = elapsed.as_secs_f64();
         let client = pending.active.client.to_string();
         let user = pending.active.client.user();
+        let tenant = pending.active.client.tenants_text();
         match outcome {
             Ok(answer) => {
                 let stats = &answer.output.stats;
@@ -285,6 +286,7 @@ impl Queries {
                     seconds,
                     client,
                     user,
+                    tenant,
                     queue_seconds = answer.waited.as_secs_f64(),
                     load_seconds = stats.load_seconds,
                     execute_seconds = stats.execute_seconds,
@@ -297,7 +299,9 @@ impl Queries {
                     "slow query"
                 );
             }
-            Err(error) => tracing::warn!(query, seconds, client, user, %error, "slow query"),
+            Err(error) => {
+                tracing::warn!(query, seconds, client, user, tenant, %error, "slow query")
+            }
         }
     }
 

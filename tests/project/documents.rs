@@ -13,7 +13,7 @@ const README_BYTES_MAX: usize = 9_000;
 const ARCHITECTURE_BYTES_MAX: usize = 20_000;
 
 /// Flags of other programs, and forms of flags, that documents name.
-const OTHER_FLAGS: [&str; 25] = [
+const OTHER_FLAGS: [&str; 28] = [
     "all-targets",
     "bench",
     "build",
@@ -30,8 +30,11 @@ const OTHER_FLAGS: [&str; 25] = [
     "no-exemplar.partial-response",
     "no-flag",
     "no-query.partial-response",
+    "query.enforce-tenancy",
     "query.mode",
     "query.replica-label",
+    "query.tenant-header",
+    "query.tenant-label-name",
     "record",
     "release",
     "sweep",

@@ -10,7 +10,7 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use storage::{Store, StoreError};
 
-use model::TimeRange;
+use model::{Matcher, TimeRange};
 
 use crate::flags::Mode;
 use crate::http::api::labels;
@@ -19,6 +19,7 @@ use crate::http::json::body::{Ready, success};
 use crate::http::params::{Params, parse_bool};
 use crate::http::router::store_of;
 use crate::state::Shared;
+use crate::tenancy::TenantLabel;
 use crate::time::format_rfc3339;
 
 /// `delete_series`.
@@ -36,7 +37,13 @@ pub(crate) async fn delete_series(
     let selectors = shared.queries.compute_blocking(move || texts.parse_any()).await?;
     let selectors = selectors.map_err(|error| ApiError::invalid_parameter("match[]", error))?;
     // As in Prometheus, `{}` selects nothing here.
-    let selectors = selectors.into_iter().filter(|matchers| !matchers.is_empty()).collect();
+    let mut selectors: Vec<_> =
+        selectors.into_iter().filter(|matchers| !matchers.is_empty()).collect();
+    if let Some(tenancy) = &shared.tenancy {
+        let TenantLabel { name, tenant } = tenancy.write_label(params.client().scope())?;
+        let matcher = Matcher::equal(name, tenant);
+        selectors.iter_mut().for_each(|matchers: &mut Vec<_>| matchers.push(matcher.clone()));
+    }
     store.delete(selectors, start_ms, end_ms).await?;
     Ok(StatusCode::NO_CONTENT.into_response())
 }

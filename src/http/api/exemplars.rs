@@ -41,7 +41,7 @@ pub(crate) async fn query(
         return Ok(StatusCode::NO_CONTENT.into_response());
     }
     let lookup = shared.queries.begin_lookup(params.request()).await?;
-    let (source, budget) = (source_of(&shared)?, lookup.budget.clone());
+    let (source, budget) = (source_of(&shared, &params.client())?, lookup.budget.clone());
     let query =
         ExemplarQuery { selectors, times: TimeRange::new(start.lookup_ms(), end.lookup_ms()) };
     let answer =

@@ -59,7 +59,7 @@ async fn answer(
     let selectors = selectors.map_err(ApiError::bad_data)?;
     let accept = headers.get(header::ACCEPT).and_then(|accept| accept.to_str().ok());
     let (format, escaping) = negotiate(accept.unwrap_or_default());
-    let source = external_source_of(shared)?;
+    let source = external_source_of(shared, &params.client())?;
     let end_ms = Time::now().lookup_ms();
     let start_ms = end_ms.saturating_sub(millis(shared.args.lookback_delta));
     let lookup = shared.queries.begin_lookup(params.request()).await?;

@@ -23,7 +23,8 @@ pub(crate) async fn names(
     let (query, limit) = parse_lookup(&shared, &params).await?;
     let lookup = shared.queries.begin_lookup(params.request()).await?;
     let mut names =
-        in_time(&lookup, source_of(&shared)?.label_names(&query, &lookup.budget)).await?;
+        in_time(&lookup, source_of(&shared, &params.client())?.label_names(&query, &lookup.budget))
+            .await?;
     let warnings = truncate(&mut names, limit);
     Ok(answer(TextPieces::new(names), lookup, &warnings, &[]))
 }
@@ -37,7 +38,7 @@ pub(crate) async fn values(
     let name = label_name(uri.path())?;
     let (query, limit) = parse_lookup(&shared, &params).await?;
     let lookup = shared.queries.begin_lookup(params.request()).await?;
-    let source = source_of(&shared)?;
+    let source = source_of(&shared, &params.client())?;
     let mut values = in_time(&lookup, source.label_values(&name, &query, &lookup.budget)).await?;
     let warnings = truncate(&mut values, limit);
     Ok(answer(TextPieces::new(values), lookup, &warnings, &[]))
@@ -59,7 +60,9 @@ pub(crate) async fn series(
         .map_err(|error| ApiError::invalid_parameter("match[]", error))?;
     let query = MetadataQuery { selectors, times, limit: one_more(limit) };
     let lookup = shared.queries.begin_lookup(params.request()).await?;
-    let mut series = in_time(&lookup, source_of(&shared)?.series(&query, &lookup.budget)).await?;
+    let mut series =
+        in_time(&lookup, source_of(&shared, &params.client())?.series(&query, &lookup.budget))
+            .await?;
     let warnings = truncate(&mut series, limit);
     Ok(answer(LabelsPieces::new(series), lookup, &warnings, &[]))
 }

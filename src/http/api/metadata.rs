@@ -25,7 +25,7 @@ pub(crate) async fn list(
     let entries_max = per_metric.unwrap_or(usize::MAX);
     let metric = params.bytes("metric").to_vec();
     let lookup = shared.queries.begin_lookup(params.request()).await?;
-    let source = source_of(&shared)?;
+    let source = source_of(&shared, &params.client())?;
     let answer = shared
         .queries
         .compute_blocking(move || match std::str::from_utf8(&metric) {

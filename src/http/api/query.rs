@@ -122,7 +122,9 @@ impl<'a> Request<'a> {
             }
         }
         options.explain = params.flag("explain")?;
+        let client = params.client();
         let (text, stats) = (params.query()?.into(), params.text("stats")?);
+        options.result_cache_scope = client.tenants_text().into();
         options.per_step_stats = !stats.is_empty();
         // Statistics and plans describe the whole work, so they need an evaluation. The store for
         // reading is replaced later, so its results are not cached.
@@ -131,7 +133,7 @@ impl<'a> Request<'a> {
             && !is_uncached(params)?
             && shared.readiness() == Readiness::Ready;
         let query = QueryRequest { text, when, options };
-        Ok(Request { query, client: params.client(), limit, stats })
+        Ok(Request { query, client, limit, stats })
     }
 }
 
@@ -145,7 +147,7 @@ fn is_uncached(params: &Params) -> Result<bool, ApiError> {
 }
 
 async fn run(shared: &Shared, request: &Request<'_>) -> Result<Answer, ApiError> {
-    let source = source_of(shared)?;
+    let source = source_of(shared, &request.client)?;
     let client = request.client.clone();
     let answer = shared.queries.run(source, &request.query, client, &shared.metrics).await;
     answer.map_err(|failure| {

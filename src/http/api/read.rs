@@ -77,7 +77,7 @@ async fn answer(shared: &Shared, request: Request) -> Result<Response, ApiError>
     };
     let (queries, kind) =
         shared.queries.compute_blocking(decode).await?.map_err(ApiError::bad_data)?;
-    let source = external_source_of(shared)?;
+    let source = external_source_of(shared, &asked.client)?;
     let lookup = shared.queries.begin_read(asked).await?;
     match kind {
         ResponseType::Samples => {

@@ -276,10 +276,10 @@ mod tests {
             let response = answer(TextPieces::new(texts_of(count)), sending, &[], &[]);
             assert_eq!(pool.bytes() >= 1000, is_long);
             assert!(pool.bytes() > 0);
-            assert_eq!(active.all().len(), usize::from(is_long));
+            assert_eq!(active.visible_to(&Client::default()).len(), usize::from(is_long));
             assert_eq!(response.extensions().get::<IsLong>().is_some(), is_long);
             text(response).await;
-            assert_eq!((pool.bytes(), active.all().len()), (0, 0));
+            assert_eq!((pool.bytes(), active.visible_to(&Client::default()).len()), (0, 0));
         }
     }
 

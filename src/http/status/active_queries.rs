@@ -11,6 +11,7 @@ use crate::http::error::ApiError;
 use crate::http::json::body::{Ready, success};
 use crate::http::json::number::{push_number, push_timestamp};
 use crate::http::json::text::push_text;
+use crate::http::params::Params;
 use crate::query::active::ActiveQuery;
 use crate::state::Shared;
 use crate::time::format_rfc3339;
@@ -19,9 +20,10 @@ use crate::time::format_rfc3339;
 const PREFIX: &str = "/api/v1/status/active_queries/";
 
 /// `/api/v1/status/active_queries`: the oldest first.
-pub(crate) async fn list(State(shared): State<Arc<Shared>>) -> Response {
+pub(crate) async fn list(State(shared): State<Arc<Shared>>, params: Params) -> Response {
     let mut json = vec![b'['];
-    for (position, query) in shared.queries.active().all().iter().enumerate() {
+    for (position, query) in shared.queries.active().visible_to(&params.client()).iter().enumerate()
+    {
         if position > 0 {
             json.push(b',');
         }
@@ -77,13 +79,14 @@ fn push_query(json: &mut Vec<u8>, query: &ActiveQuery) {
 pub(crate) async fn cancel(
     State(shared): State<Arc<Shared>>,
     uri: Uri,
+    params: Params,
 ) -> Result<Response, ApiError> {
     if !shared.args.enable_admin_api {
         return Err(ApiError::disabled("admin APIs disabled"));
     }
     let id = uri.path().strip_prefix(PREFIX).unwrap_or_default();
     let id = id.strip_suffix("/cancel").unwrap_or(id);
-    if id.parse().is_ok_and(|id| shared.queries.active().cancel(id)) {
+    if id.parse().is_ok_and(|id| shared.queries.active().cancel(id, &params.client())) {
         return Ok(StatusCode::NO_CONTENT.into_response());
     }
     Err(ApiError::not_found(format!("no active query has the id {id:?}")))

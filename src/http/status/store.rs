@@ -11,7 +11,7 @@ use crate::http::error::ApiError;
 use crate::http::json::body::{Ready, success};
 use crate::http::json::text::push_text;
 use crate::http::params::Params;
-use crate::http::router::store_of;
+use crate::http::router::{store_of, tenant_matchers};
 use crate::retention_status::RetentionStatus;
 use crate::state::Shared;
 
@@ -30,8 +30,9 @@ pub(crate) async fn tsdb(
     let limit = limit(params.text("limit")?)?;
     let store = Arc::clone(store_of(&shared)?);
     let lookup = shared.queries.begin_lookup(params.request()).await?;
+    let matchers = tenant_matchers(&shared, &params.client())?;
     let budget = lookup.budget.clone();
-    let counting = move || store.cardinality(limit, &budget);
+    let counting = move || store.cardinality(&matchers, limit, &budget);
     let found = shared.queries.compute_blocking(counting).await?.map_err(SourceError::from)?;
     Ok(success(Ready(tsdb_json(&found)), &[], &[]))
 }

@@ -19,6 +19,7 @@ mod routes;
 pub(crate) mod scripted_source;
 mod sending;
 mod status;
+mod tenants;
 
 use super::router::router;
 use crate::config::Config;

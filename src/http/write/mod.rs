@@ -21,7 +21,9 @@ use wire::{Counts, Version};
 use super::error::ApiError;
 use super::router::{plain, store_of};
 use crate::ingest::{RemoteWrite, WriteError};
+use crate::query::active::Client;
 use crate::state::Shared;
+use crate::tenancy::TenantLabel;
 
 /// Headers of responses to the second protocol.
 ///
@@ -34,7 +36,10 @@ const EXEMPLARS_WRITTEN: &str = "x-prometheus-remote-write-exemplars-written";
 /// Remote write.
 pub(super) async fn remote_write(State(shared): State<Arc<Shared>>, request: Request) -> Response {
     match store_of(&shared) {
-        Ok(store) => write(&shared.remote_write, store, request).await,
+        Ok(store) => match label_of(&shared, &request) {
+            Ok(label) => write(&shared.remote_write, store, request, label).await,
+            Err(error) => error.into_text(),
+        },
         Err(error) => error.into_text(),
     }
 }
@@ -48,21 +53,38 @@ pub(super) async fn otlp(State(shared): State<Arc<Shared>>, request: Request) ->
     }
     let settings = shared.config().otlp.settings(&shared.args);
     match store_of(&shared) {
-        Ok(store) => write_otlp(&shared.remote_write, store, settings, request).await,
+        Ok(store) => match label_of(&shared, &request) {
+            Ok(label) => write_otlp(&shared.remote_write, store, settings, request, label).await,
+            Err(error) => error.into_text(),
+        },
         Err(error) => error.into_text(),
     }
+}
+
+/// Returns the label of the tenant of a write, if tenants are on.
+///
+/// Errors: the request names several.
+fn label_of(shared: &Shared, request: &Request) -> Result<Option<TenantLabel>, ApiError> {
+    let client: Client = request.extensions().get().cloned().unwrap_or_default();
+    let label = shared.tenancy.as_ref().map(|tenancy| tenancy.write_label(client.scope()));
+    Ok(label.transpose()?)
 }
 
 /// Responds with 204 once all samples are durable, or with 400 if some are rejected.
 ///
 /// Responses of the second protocol hold the counts written, once the request is decompressed.
-async fn write(receiver: &RemoteWrite, store: &Store, request: Request) -> Response {
+async fn write(
+    receiver: &RemoteWrite,
+    store: &Store,
+    request: Request,
+    label: Option<TenantLabel>,
+) -> Response {
     let (head, body) = request.into_parts();
     let version = match format::version(&head.headers) {
         Ok(version) => version,
         Err(text) => return error_response(&receiver.unsupported(text)),
     };
-    let result = receiver.write(store, version, declared_bytes(&head.headers), body).await;
+    let result = receiver.write(store, version, declared_bytes(&head.headers), body, label).await;
     let (mut response, written) = match result {
         Ok(written) => (StatusCode::NO_CONTENT.into_response(), Some(written)),
         Err(error) => (error_response(&error), error.written()),
@@ -79,6 +101,7 @@ async fn write_otlp(
     store: &Store,
     settings: Settings,
     request: Request,
+    label: Option<TenantLabel>,
 ) -> Response {
     let (head, body) = request.into_parts();
     let format = match format::otlp_format(&head.headers) {
@@ -86,7 +109,7 @@ async fn write_otlp(
         Err(text) => return error_response(&receiver.unsupported(text)),
     };
     let declared = declared_bytes(&head.headers);
-    match receiver.write_otlp(store, format, settings, declared, body).await {
+    match receiver.write_otlp(store, format, settings, declared, body, label).await {
         Ok(_) => StatusCode::OK.into_response(),
         Err(error) => error_response(&error),
     }

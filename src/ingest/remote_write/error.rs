@@ -22,6 +22,11 @@ pub(crate) enum WriteError {
     /// The body is larger than the limit, in bytes.
     #[error("request body exceeds the {0} bytes limit (--{BODY_FLAG})")]
     BodyTooLarge(usize),
+    /// The labels take more than 4 GiB with that of the tenant.
+    #[error(
+        "labels of the request exceed 4 GiB with the label of the tenant: send smaller requests"
+    )]
+    LabelsTooLarge,
     /// The message cannot be decoded.
     #[error(transparent)]
     Decode(#[from] DecodeError),
@@ -71,9 +76,9 @@ impl WriteError {
             WriteError::Rejected(partial) if partial.rejects.is_for_want_of_room() => {
                 WriteErrorKind::SeriesLimit
             }
-            WriteError::BodyTooLarge(_) | WriteError::Decode(DecodeError::TooLarge { .. }) => {
-                WriteErrorKind::TooLarge
-            }
+            WriteError::BodyTooLarge(_)
+            | WriteError::LabelsTooLarge
+            | WriteError::Decode(DecodeError::TooLarge { .. }) => WriteErrorKind::TooLarge,
             WriteError::Decode(DecodeError::InflightFull(_))
             | WriteError::Slow(_)
             | WriteError::Overloaded(_) => WriteErrorKind::Unavailable,
@@ -102,9 +107,10 @@ impl WriteError {
             | WriteError::Slow(_)
             | WriteError::BodyTooLarge(_)
             | WriteError::Overloaded(_) => None,
-            WriteError::Decode(_) | WriteError::Store(_) | WriteError::Internal => {
-                Some(Counts::default())
-            }
+            WriteError::Decode(_)
+            | WriteError::LabelsTooLarge
+            | WriteError::Store(_)
+            | WriteError::Internal => Some(Counts::default()),
         }
     }
 

@@ -21,6 +21,7 @@ use wire::{Counts, DecodeError, Decoded, Decoder, Version, decompress, decompres
 use super::inflight::{Inflight, InflightReservation};
 use super::metrics::{IngestMetrics, Protocol};
 use super::rejection_log::RejectionLog;
+use crate::tenancy::{TenantLabel, label_batch};
 use error::PartialWrite;
 pub(crate) use error::{WriteError, WriteErrorKind};
 pub(crate) use otlp::OtlpFormat;
@@ -71,6 +72,14 @@ struct Work {
     decoded: Decoded,
 }
 
+/// Decoded write, with the label of its tenant.
+struct DecodedWrite {
+    batch: Batch,
+    decoded: Decoded,
+    reservation: InflightReservation,
+    label: Option<TenantLabel>,
+}
+
 impl RemoteWrite {
     /// A receiver with its limits.
     pub fn new(limits: Limits, metrics: IngestMetrics) -> RemoteWrite {
@@ -94,8 +103,9 @@ impl RemoteWrite {
         version: Version,
         declared_bytes: usize,
         body: Body,
+        label: Option<TenantLabel>,
     ) -> Result<Counts, WriteError> {
-        let result = self.try_write(store, version, declared_bytes, body).await;
+        let result = self.try_write(store, version, declared_bytes, body, label).await;
         result.inspect_err(|error| self.log(error))
     }
 
@@ -145,6 +155,7 @@ impl RemoteWrite {
         version: Version,
         declared_bytes: usize,
         body: Body,
+        label: Option<TenantLabel>,
     ) -> Result<Counts, WriteError> {
         let (buffers, reservation) = self.received(declared_bytes, body).await?;
         let started = Instant::now();
@@ -152,7 +163,8 @@ impl RemoteWrite {
             self.decode(version, buffers, reservation).await?;
         self.keep_buffers(buffers);
         self.metrics.decode_seconds.observe(started.elapsed().as_secs_f64());
-        self.append(store, Protocol::RemoteWrite(version), batch, decoded, reservation).await
+        let write = DecodedWrite { batch, decoded, reservation, label };
+        self.append(store, Protocol::RemoteWrite(version), write).await
     }
 
     /// Receives a whole body into buffers that are kept for later requests.
@@ -180,11 +192,17 @@ impl RemoteWrite {
         &self,
         store: &Store,
         protocol: Protocol,
-        batch: Batch,
-        mut decoded: Decoded,
-        mut reservation: InflightReservation,
+        write: DecodedWrite,
     ) -> Result<Counts, WriteError> {
+        let DecodedWrite { mut batch, mut decoded, mut reservation, label } = write;
         let started = Instant::now();
+        if let Some(label) = &label {
+            // The labels are copied.
+            reservation.add(batch.labels_arena.len())?;
+            if !label_batch(&mut batch, label) {
+                return Err(WriteError::LabelsTooLarge);
+            }
+        }
         reservation.set(batch.memory_bytes());
         let (floats, histograms) = (batch.timestamps.len(), batch.histograms.len());
         let outcome = store.append_reserved(batch, Box::new(reservation)).await?;
@@ -193,7 +211,12 @@ impl RemoteWrite {
         self.metrics.count_written(protocol, written);
         self.metrics.duplicates.inc_by(outcome.duplicates as u64);
         self.metrics.count_exemplars_and_metadata(protocol, &outcome);
-        rejections::add_rejections(&mut decoded.rejects, &outcome, super::now_ms());
+        rejections::add_rejections(
+            &mut decoded.rejects,
+            &outcome,
+            super::now_ms(),
+            label.is_some(),
+        );
         if protocol == Protocol::RemoteWrite(Version::V2) {
             rejections::add_late_exemplars(&mut decoded.rejects, &outcome.exemplars);
         }

@@ -6,7 +6,8 @@ use storage::Store;
 use wire::otlp::{self, Encoding, Settings};
 use wire::{Counts, Decoded, Limits, gunzip};
 
-use super::{Buffers, InflightReservation, Protocol, RemoteWrite, Work, WriteError};
+use super::{Buffers, DecodedWrite, InflightReservation, Protocol, RemoteWrite, Work, WriteError};
+use crate::tenancy::TenantLabel;
 
 /// Format of an OTLP request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -26,8 +27,10 @@ impl RemoteWrite {
         settings: Settings,
         declared_bytes: usize,
         body: Body,
+        label: Option<TenantLabel>,
     ) -> Result<Counts, WriteError> {
-        let result = self.try_write_otlp(store, format, settings, declared_bytes, body).await;
+        let writing = self.try_write_otlp(store, format, settings, declared_bytes, body, label);
+        let result = writing.await;
         result.inspect_err(|error| self.log(error))
     }
 
@@ -38,6 +41,7 @@ impl RemoteWrite {
         settings: Settings,
         declared_bytes: usize,
         body: Body,
+        label: Option<TenantLabel>,
     ) -> Result<Counts, WriteError> {
         let (buffers, reservation) = self.received(declared_bytes, body).await?;
         let started = std::time::Instant::now();
@@ -51,7 +55,8 @@ impl RemoteWrite {
         self.keep_buffers(buffers);
         self.metrics.message_bytes.inc_by(message_bytes as u64);
         self.metrics.decode_seconds.observe(started.elapsed().as_secs_f64());
-        self.append(store, Protocol::Otlp, batch, decoded, reservation).await
+        let write = DecodedWrite { batch, decoded, reservation, label };
+        self.append(store, Protocol::Otlp, write).await
     }
 }
 

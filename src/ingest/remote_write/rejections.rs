@@ -18,8 +18,13 @@ pub(super) fn written(floats: usize, histograms: usize, outcome: &AppendOutcome)
     }
 }
 
-/// Adds the samples that the store rejected.
-pub(super) fn add_rejections(rejects: &mut Rejects, outcome: &AppendOutcome, now_ms: i64) {
+/// Adds the samples that the store rejected. Texts for a tenant do not name metrics of others.
+pub(super) fn add_rejections(
+    rejects: &mut Rejects,
+    outcome: &AppendOutcome,
+    now_ms: i64,
+    is_of_tenant: bool,
+) {
     let counts_of = |kind, count| match kind {
         SampleKind::Float => Counts { floats: count, ..Counts::default() },
         SampleKind::Histogram => Counts { histograms: count, ..Counts::default() },
@@ -29,7 +34,8 @@ pub(super) fn add_rejections(rejects: &mut Rejects, outcome: &AppendOutcome, now
     for rejection in &outcome.rejections {
         let Rejection { kind, reason, .. } = rejection;
         unlisted.remove(*reason, *kind);
-        rejects.add(*reason, counts_of(*kind, 1), || rejection_text(rejection, now_ms));
+        rejects
+            .add(*reason, counts_of(*kind, 1), || rejection_text(rejection, now_ms, is_of_tenant));
     }
     for (reason, kind, count) in unlisted.iter() {
         rejects.add_unnamed(reason, counts_of(kind, count as u64));
@@ -52,32 +58,35 @@ pub(super) fn add_late_exemplars(rejects: &mut Rejects, outcome: &ExemplarOutcom
     rejects.add_unnamed(RejectReason::OutOfOrder, counts);
 }
 
-fn rejection_text(rejection: &Rejection, now_ms: i64) -> String {
+fn rejection_text(rejection: &Rejection, now_ms: i64, is_of_tenant: bool) -> String {
     let Rejection { labels, timestamp_ms, reason, overflow, floor, .. } = rejection;
     let series = series_text(labels.iter().map(|(n, v)| (n.as_bytes(), v.as_bytes())));
     let detail = match (reason, overflow) {
         (RejectReason::OutOfBounds, _) if *timestamp_ms > now_ms => {
             ": timestamp is too far in the future".to_owned()
         }
-        (reason, Some(overflow)) => overflow_text(*reason, overflow),
+        (reason, Some(overflow)) => overflow_text(*reason, overflow, is_of_tenant),
         _ => floor.as_ref().map_or_else(String::new, |floor| floor_text(*timestamp_ms, floor)),
     };
     format!("{reason}{detail} for series {series}")
 }
 
-fn overflow_text(reason: RejectReason, overflow: &Overflow) -> String {
+fn overflow_text(reason: RejectReason, overflow: &Overflow, is_of_tenant: bool) -> String {
     let Overflow { metric, metric_series, found, limit } = overflow;
-    let most = format!("metric {metric:?} has the most, {metric_series}");
+    let most = |of: &str| match is_of_tenant {
+        true => ",".to_owned(),
+        false => format!(", and metric {metric:?} has the most, {metric_series}{of},"),
+    };
     match reason {
         RejectReason::ActiveSeriesOfMetric => format!(
             ": metric {metric:?} has {found}, the limit is {limit} (--{ACTIVE_PER_METRIC_FLAG})"
         ),
         RejectReason::ActiveSeries => {
-            format!(": there are {found}, the limit is {limit} (--{ACTIVE_FLAG}), and {most},")
+            format!(": there are {found}, the limit is {limit} (--{ACTIVE_FLAG}){}", most(""))
         }
         _ => format!(
-            ": the head takes {found} bytes, near its limit of {limit} (--{HEAD_FLAG}), and \
-             {most} of its series,"
+            ": the head takes {found} bytes, near its limit of {limit} (--{HEAD_FLAG}){}",
+            most(" of its series")
         ),
     }
 }

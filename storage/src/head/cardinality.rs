@@ -3,7 +3,8 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use model::{BudgetError, Checkpoint, METRIC_NAME, TimeRange};
+use model::{BudgetError, Checkpoint, METRIC_NAME, Matcher, TimeRange};
+use roaring::RoaringBitmap;
 
 use crate::head::Head;
 use crate::index::LabelIndex;
@@ -35,16 +36,26 @@ pub struct Cardinality {
 }
 
 impl Head {
-    /// Counts the series, with at most `limit` entries in each list.
+    /// Counts the series that pass all matchers, with at most `limit` entries in each list.
     ///
     /// Errors: the query exceeds its budget.
     pub(crate) fn cardinality(
         &self,
+        matchers: &[Matcher],
         limit: usize,
         watch: &mut Checkpoint,
     ) -> Result<Cardinality, BudgetError> {
-        let mut found = by_label(&self.index_read(), limit, watch)?;
-        self.for_each(|_, series| {
+        let index = self.index_read();
+        let among = match matchers {
+            [] => None,
+            matchers => Some(index.select(matchers, watch)?),
+        };
+        let mut found = by_label(&index, among.as_ref(), limit, watch)?;
+        drop(index);
+        self.for_each(|slot, series| {
+            if among.as_ref().is_some_and(|among| !among.contains(slot)) {
+                return;
+            }
             found.series += 1;
             for window in &series.windows {
                 found.chunks += 1;
@@ -56,8 +67,10 @@ impl Head {
     }
 }
 
+/// Counts the series of an index by label; with `among`, only these.
 fn by_label(
     index: &LabelIndex,
+    among: Option<&RoaringBitmap>,
     limit: usize,
     watch: &mut Checkpoint,
 ) -> Result<Cardinality, BudgetError> {
@@ -68,7 +81,10 @@ fn by_label(
         let (mut value_count, mut label_bytes) = (0, 0);
         for (value, ids) in index.values(name) {
             watch.work(value.len())?;
-            let series = ids.len();
+            let series = among.map_or(ids.len(), |among| ids.count_among(among));
+            if series == 0 {
+                continue;
+            }
             value_count += 1;
             // The packed form: both texts, and a byte for the length of each.
             label_bytes += series * (name.len() + value.len() + 2) as u64;
@@ -76,6 +92,9 @@ fn by_label(
                 metrics.offer(series, || value.to_owned());
             }
             pairs.offer(series, || format!("{name}={value}"));
+        }
+        if value_count == 0 {
+            continue;
         }
         found.label_pairs += value_count;
         values.offer(value_count, || name.to_owned());
@@ -136,7 +155,7 @@ mod tests {
         }
         let check = |limit: usize, expected: [&[(&str, u64)]; 4]| {
             let mut watch = Checkpoint::new(&Budget::unlimited());
-            let found = by_label(&index, limit, &mut watch).unwrap();
+            let found = by_label(&index, None, limit, &mut watch).unwrap();
             let lists = [
                 &found.series_by_metric,
                 &found.values_by_label,

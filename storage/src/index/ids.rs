@@ -51,6 +51,14 @@ impl Ids {
         }
     }
 
+    /// Returns the number of ids that are in a bitmap, too.
+    pub(crate) fn count_among(&self, others: &RoaringBitmap) -> u64 {
+        match self {
+            Ids::One(id) => u64::from(others.contains(*id)),
+            Ids::Many(ids) => ids.intersection_len(others),
+        }
+    }
+
     /// Adds the ids to a bitmap.
     pub(crate) fn add_to(&self, union: &mut RoaringBitmap) {
         match self {

@@ -254,12 +254,17 @@ impl Store {
         self.core.head.refused_series()
     }
 
-    /// Returns the metrics, labels and values with the most series in memory, with at most `limit`
-    /// entries in each list. Slow if there are many series.
+    /// Returns the metrics, labels and values with the most series in memory that pass all matchers,
+    /// with at most `limit` entries in each list. Slow if there are many series.
     ///
     /// Errors: the query exceeds its budget.
-    pub fn cardinality(&self, limit: usize, budget: &Budget) -> Result<Cardinality, BudgetError> {
-        self.core.head.cardinality(limit, &mut Checkpoint::new(budget))
+    pub fn cardinality(
+        &self,
+        matchers: &[Matcher],
+        limit: usize,
+        budget: &Budget,
+    ) -> Result<Cardinality, BudgetError> {
+        self.core.head.cardinality(matchers, limit, &mut Checkpoint::new(budget))
     }
 
     /// Returns the time of the store's clock, in ms since the epoch.

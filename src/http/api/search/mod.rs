@@ -107,7 +107,7 @@ pub(crate) async fn answer(
     let (searched, described) = match endpoint {
         Endpoint::MetricNames => {
             let described = boolean(&params, "include_metadata", false)?;
-            let source = described.then(|| source_of(&shared)).transpose()?;
+            let source = described.then(|| source_of(&shared, &params.client())).transpose()?;
             (SearchedNames::MetricNames, source)
         }
         Endpoint::LabelNames => (SearchedNames::LabelNames, None),
@@ -273,8 +273,8 @@ async fn search(
 ) -> Result<Response, ApiError> {
     let SearchParams { request, query, search, order, has_scores, limit, batch_len } =
         search_params;
+    let source = source_of(shared, &request.client)?;
     let lookup = shared.queries.begin_lookup(request).await?;
-    let source = source_of(shared)?;
     let values = |label| source.label_values(label, &query, &lookup.budget);
     let names = match searched {
         SearchedNames::LabelNames => {

@@ -35,7 +35,7 @@ impl Receiver {
     }
 
     async fn send_request(&self, request: Request) -> (StatusCode, String) {
-        let response = write(&self.remote_write, &self.store, request).await;
+        let response = write(&self.remote_write, &self.store, request, None).await;
         let status = response.status();
         let has_retry = response.headers().contains_key(header::RETRY_AFTER);
         let is_for_later =
@@ -52,7 +52,7 @@ impl Receiver {
             let started = futures::stream::iter([Ok::<_, std::io::Error>(vec![0; bytes])]);
             let body = Body::from_stream(started.chain(futures::stream::pending()));
             let request = Request::post("/api/v1/write").body(body).unwrap();
-            let mut sending = Box::pin(write(&self.remote_write, &self.store, request));
+            let mut sending = Box::pin(write(&self.remote_write, &self.store, request, None));
             assert!(futures::poll!(sending.as_mut()).is_pending());
             held.push(sending);
         }
@@ -68,7 +68,7 @@ impl Receiver {
             .header(header::CONTENT_ENCODING, "snappy")
             .body(Body::from(compressed(message)))
             .unwrap();
-        let response = write(&self.remote_write, &self.store, request).await;
+        let response = write(&self.remote_write, &self.store, request, None).await;
         let status = response.status();
         let headers = response.headers().clone();
         let written =

@@ -28,7 +28,8 @@ fn gzip(body: &[u8]) -> Vec<u8> {
 
 async fn answer(receiver: &Receiver, request: Request) -> (StatusCode, String) {
     let settings = Settings::default();
-    let response = write_otlp(&receiver.remote_write, &receiver.store, settings, request).await;
+    let response =
+        write_otlp(&receiver.remote_write, &receiver.store, settings, request, None).await;
     let status = response.status();
     let is_for_later =
         [StatusCode::SERVICE_UNAVAILABLE, StatusCode::TOO_MANY_REQUESTS].contains(&status);
