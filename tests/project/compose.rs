@@ -10,7 +10,7 @@ use testkit::s3::{ACCESS_KEY, S3Server, SECRET_KEY};
 use testkit::{Server, get, temporary_directory};
 
 /// Keys of a service that the schema of compose files knows, as far as they are used here.
-const SERVICE_KEYS: [&str; 12] = [
+const SERVICE_KEYS: [&str; 14] = [
     "build",
     "command",
     "depends_on",
@@ -18,27 +18,29 @@ const SERVICE_KEYS: [&str; 12] = [
     "environment",
     "healthcheck",
     "image",
+    "networks",
     "pid",
     "ports",
     "restart",
     "stop_grace_period",
+    "user",
     "volumes",
 ];
 const HEALTHCHECK_KEYS: [&str; 5] = ["interval", "retries", "start_period", "test", "timeout"];
 
-fn path(name: &str) -> PathBuf {
+pub fn path(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(name)
 }
 
-fn text(name: &str) -> String {
+pub fn text(name: &str) -> String {
     std::fs::read_to_string(path(name)).unwrap()
 }
 
-fn yaml(name: &str) -> Value {
+pub fn yaml(name: &str) -> Value {
     serde_saphyr::from_str(&text(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
 }
 
-fn strings(value: &Value) -> Vec<&str> {
+pub fn strings(value: &Value) -> Vec<&str> {
     value.as_array().into_iter().flatten().map(|item| item.as_str().unwrap()).collect()
 }
 
@@ -47,7 +49,7 @@ fn services(compose: &Value) -> &Map<String, Value> {
 }
 
 /// The value of `--name=value` among arguments.
-fn flag<'a>(arguments: &[&'a str], name: &str) -> Option<&'a str> {
+pub fn flag<'a>(arguments: &[&'a str], name: &str) -> Option<&'a str> {
     arguments.iter().find_map(|argument| argument.strip_prefix(name)?.strip_prefix('='))
 }
 
@@ -74,61 +76,85 @@ fn is_pinned(image: &str) -> bool {
     })
 }
 
-#[test]
-fn services_keep_the_rules_of_compose_files() {
-    let compose = yaml("docker-compose.yml");
-    keys_are_known(&compose, &["name", "services", "volumes"], "the file");
-    let services = services(&compose);
-    let mut used = BTreeSet::new();
-    for (name, service) in services {
-        keys_are_known(service, &SERVICE_KEYS, name);
-        assert!(is_pinned(service["image"].as_str().unwrap()), "{name}");
-        assert!(strings(&service["command"]).len() < 20, "{name}");
-        for (other, dependency) in service["depends_on"].as_object().into_iter().flatten() {
-            assert!(services.contains_key(other) && other != name, "{name} depends on {other}");
-            match dependency["condition"].as_str().unwrap() {
-                "service_healthy" => assert!(services[other]["healthcheck"].is_object(), "{other}"),
-                condition => assert_eq!(condition, "service_started", "{name}"),
+/// A compose file.
+pub struct Compose {
+    content: Value,
+    /// Folder that paths of volumes are relative to.
+    folder: PathBuf,
+}
+
+impl Compose {
+    pub fn read(name: &str) -> Compose {
+        Compose { content: yaml(name), folder: path(name).parent().unwrap().to_owned() }
+    }
+
+    pub fn services(&self) -> &Map<String, Value> {
+        services(&self.content)
+    }
+
+    pub fn keeps_the_rules(&self) {
+        keys_are_known(&self.content, &["name", "services", "volumes"], "the file");
+        let services = self.services();
+        let mut used = BTreeSet::new();
+        for (name, service) in services {
+            keys_are_known(service, &SERVICE_KEYS, name);
+            assert!(is_pinned(service["image"].as_str().unwrap()), "{name}");
+            assert!(strings(&service["command"]).len() < 20, "{name}");
+            for (other, dependency) in service["depends_on"].as_object().into_iter().flatten() {
+                assert!(services.contains_key(other) && other != name, "{name} depends on {other}");
+                match dependency["condition"].as_str().unwrap() {
+                    "service_healthy" => {
+                        assert!(services[other]["healthcheck"].is_object(), "{other}");
+                    }
+                    condition => assert_eq!(condition, "service_started", "{name}"),
+                }
+            }
+            if let Some(check) = service.get("healthcheck") {
+                keys_are_known(check, &HEALTHCHECK_KEYS, name);
+                assert_eq!(strings(&check["test"])[0], "CMD", "{name}");
+                assert!(
+                    is_duration(&check["interval"]) && is_duration(&check["timeout"]),
+                    "{name}"
+                );
+            }
+            for volume in strings(&service["volumes"]) {
+                let source = volume.split(':').next().unwrap();
+                let target = volume.split(':').nth(1).unwrap();
+                assert!(target.starts_with('/'), "{volume}");
+                match source.starts_with(['.', '/']) {
+                    true => assert!(self.folder.join(source).exists(), "{volume}"),
+                    false => assert!(used.insert(source), "{volume} is another's"),
+                }
+            }
+            for port in strings(&service["ports"]) {
+                assert!(port.starts_with("127.0.0.1:"), "{port} is open to all");
             }
         }
-        if let Some(check) = service.get("healthcheck") {
-            keys_are_known(check, &HEALTHCHECK_KEYS, name);
-            assert_eq!(strings(&check["test"])[0], "CMD", "{name}");
-            assert!(is_duration(&check["interval"]) && is_duration(&check["timeout"]), "{name}");
-        }
-        for volume in strings(&service["volumes"]) {
-            let source = volume.split(':').next().unwrap();
-            let target = volume.split(':').nth(1).unwrap();
-            assert!(target.starts_with('/'), "{volume}");
-            match source.starts_with(['.', '/']) {
-                true => assert!(path(source).exists(), "{volume}"),
-                false => assert!(used.insert(source), "{volume} is another's"),
+        let declared: BTreeSet<&str> =
+            self.content["volumes"].as_object().unwrap().keys().map(String::as_str).collect();
+        assert_eq!(declared, used);
+        self.starts_after_what_it_needs();
+    }
+
+    fn starts_after_what_it_needs(&self) {
+        let services = self.services();
+        let mut begun: BTreeSet<&str> = BTreeSet::new();
+        while begun.len() < services.len() {
+            let before = begun.len();
+            for (name, service) in services {
+                let mut needed = service["depends_on"].as_object().into_iter().flat_map(Map::keys);
+                if needed.all(|other| begun.contains(other.as_str())) {
+                    begun.insert(name);
+                }
             }
-        }
-        for port in strings(&service["ports"]) {
-            assert!(port.starts_with("127.0.0.1:"), "{port} is open to all");
+            assert!(begun.len() > before, "a circle outside of {begun:?}");
         }
     }
-    let declared: BTreeSet<&str> =
-        compose["volumes"].as_object().unwrap().keys().map(String::as_str).collect();
-    assert_eq!(declared, used);
 }
 
 #[test]
-fn services_begin_after_those_that_they_need() {
-    let compose = yaml("docker-compose.yml");
-    let services = services(&compose);
-    let mut begun: BTreeSet<&str> = BTreeSet::new();
-    while begun.len() < services.len() {
-        let before = begun.len();
-        for (name, service) in services {
-            let mut needed = service["depends_on"].as_object().into_iter().flat_map(Map::keys);
-            if needed.all(|other| begun.contains(other.as_str())) {
-                begun.insert(name);
-            }
-        }
-        assert!(begun.len() > before, "a circle outside of {begun:?}");
-    }
+fn services_keep_the_rules_of_compose_files() {
+    Compose::read("docker-compose.yml").keeps_the_rules();
 }
 
 fn flags_are_known(arguments: &[&str]) {

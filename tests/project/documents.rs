@@ -13,13 +13,16 @@ const README_BYTES_MAX: usize = 9_000;
 const ARCHITECTURE_BYTES_MAX: usize = 20_000;
 
 /// Flags of other programs, and forms of flags, that documents name.
-const OTHER_FLAGS: [&str; 28] = [
+const OTHER_FLAGS: [&str; 41] = [
+    "alertmanagers.url",
     "all-targets",
     "bench",
     "build",
+    "data-dir",
     "detach",
     "enable-feature",
     "endpoint.sd-config-file",
+    "eval-interval",
     "file",
     "flag",
     "grpc-address",
@@ -29,7 +32,14 @@ const OTHER_FLAGS: [&str; 28] = [
     "locked",
     "no-exemplar.partial-response",
     "no-flag",
+    "no-labels.partial-response",
+    "no-query-range.align-range-with-step",
+    "no-query-range.partial-response",
     "no-query.partial-response",
+    "query",
+    "query-frontend.downstream-url",
+    "query-frontend.vertical-shards",
+    "query-range.split-interval",
     "query.enforce-tenancy",
     "query.mode",
     "query.replica-label",
@@ -37,6 +47,9 @@ const OTHER_FLAGS: [&str; 28] = [
     "query.tenant-label-name",
     "record",
     "release",
+    "remote-write.config-file",
+    "restore-ignored-label",
+    "rule-file",
     "sweep",
     "test",
     "version",
@@ -229,9 +242,14 @@ fn endpoints_are_described_and_routed() {
     assert_none(&findings);
 }
 
+/// The text of all sources in a folder.
+pub fn sources(folder: &str) -> String {
+    files(&root().join(folder), ".rs").into_iter().map(text).collect()
+}
+
 #[test]
 fn named_metrics_exist() {
-    let sources: String = files(&root().join("src"), ".rs").into_iter().map(text).collect();
+    let sources = sources("src");
     let metric = regex(r"tessella_[a-z_]+");
     let mut findings = Vec::new();
     for (name, text) in documents() {
@@ -271,7 +289,7 @@ fn messages_are_those_of_the_source() {
 const BASES: [&str; 6] = ["", "src", "engine", "engine/src", "storage/src", "storage/src/lsm"];
 
 /// Top-level folders, and those of `storage` and `engine` that mechanisms are named after.
-const FOLDERS: &str = "src|storage|engine|wire|formats|testkit|tests|benches|fuzz|grafana|compose|docs\
+const FOLDERS: &str = "src|storage|engine|wire|formats|testkit|tests|benches|fuzz|grafana|compose|deploy|docs\
     |lsm|head|log|index|read|seal|expiry|retention|delete|exec|results|objects|cache|compaction|follow";
 
 #[test]

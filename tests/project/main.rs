@@ -4,4 +4,5 @@
 
 mod compose;
 mod documents;
+mod scale_out;
 mod structure;

@@ -7,6 +7,8 @@
 
 mod agents;
 mod data;
+mod frontend;
+mod local;
 mod queries;
 mod relabelling;
 mod resharding;
@@ -86,7 +88,7 @@ fn compare(topology: &Topology, path: &str) -> Result<(), String> {
     compare_addresses(&topology.all.address, &topology.root, path)
 }
 
-/// Compares the result of one node with that of a root.
+/// Compares the result of one node with that of a root, or of another server in front of nodes.
 fn compare_addresses(one: &str, root: &str, path: &str) -> Result<(), String> {
     let (one, root) = (result(one, path), result(root, path));
     let (one, root) = match (one, root) {

@@ -1,10 +1,11 @@
 //! Two shards, a root over them, and one node with all series.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use serde_json::Value;
 use testkit::remote_write::Connection;
 use testkit::{
     Child, Server, TemporaryDirectory, free_port, get, spawn_listening, temporary_directory,
@@ -14,9 +15,6 @@ use super::data::{SHARDS, Selected, request};
 
 /// Timeout for what takes a moment, on a busy machine.
 const WAIT_MAX: Duration = Duration::from_secs(180);
-
-/// Policy of a root for a shard: UNAVAILABLE is retried at another node.
-const SERVICE_CONFIG: &str = r#"{"loadBalancingPolicy":"round_robin","methodConfig":[{"name":[{"service":"thanos.Query"},{"service":"thanos.Store"}],"retryPolicy":{"maxAttempts":5,"initialBackoff":"0.1s","maxBackoff":"2s","backoffMultiplier":3,"retryableStatusCodes":["UNAVAILABLE"]}}]}"#;
 
 /// Node of a shard.
 pub struct Node {
@@ -143,15 +141,21 @@ fn write(address: &str, body: &[u8]) {
     assert!(status < 300, "{address}: {status} {text}");
 }
 
-/// Writes the shards of a root, which reads them again when they change.
+/// Writes the shards of a root, which reads them again when they change. The settings are those of
+/// `deploy/scale-out/shards.yml`.
 pub fn write_endpoints(directory: &TemporaryDirectory, shards: &[&str]) {
-    let mut config = String::from("endpoints:\n");
-    for address in shards {
-        config.push_str(&format!(
-            "  - address: \"{address}\"\n    group: true\n    strict: true\n    service_config: '{SERVICE_CONFIG}'\n"
-        ));
-    }
-    fs::write(endpoints_path(directory), config).unwrap();
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy/scale-out/shards.yml");
+    let mut config: Value = serde_saphyr::from_str(&fs::read_to_string(file).unwrap()).unwrap();
+    let endpoints = config["endpoints"].as_array_mut().unwrap();
+    let settings = endpoints[0].clone();
+    let endpoint = |address: &&str| {
+        let mut endpoint = settings.clone();
+        endpoint["address"] = Value::from(*address);
+        endpoint
+    };
+    *endpoints = shards.iter().map(endpoint).collect();
+    // JSON is YAML.
+    fs::write(endpoints_path(directory), config.to_string()).unwrap();
 }
 
 fn endpoints_path(directory: &TemporaryDirectory) -> PathBuf {
