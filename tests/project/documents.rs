@@ -13,7 +13,7 @@ const README_BYTES_MAX: usize = 9_000;
 const ARCHITECTURE_BYTES_MAX: usize = 20_000;
 
 /// Flags of other programs, and forms of flags, that documents name.
-const OTHER_FLAGS: [&str; 41] = [
+const OTHER_FLAGS: [&str; 44] = [
     "alertmanagers.url",
     "all-targets",
     "bench",
@@ -25,11 +25,14 @@ const OTHER_FLAGS: [&str; 41] = [
     "eval-interval",
     "file",
     "flag",
+    "from-literal",
     "grpc-address",
     "help",
     "http-address",
+    "kustomize",
     "lib",
     "locked",
+    "namespace",
     "no-exemplar.partial-response",
     "no-flag",
     "no-labels.partial-response",

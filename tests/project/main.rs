@@ -4,5 +4,6 @@
 
 mod compose;
 mod documents;
+mod kubernetes;
 mod scale_out;
 mod structure;

@@ -28,7 +28,7 @@ struct Local {
     script: Child,
     /// Addresses and process ids by name and port, such as `root-a:10902`.
     addresses: BTreeMap<String, (String, Option<u32>)>,
-    _directory: TemporaryDirectory,
+    directory: TemporaryDirectory,
 }
 
 impl Local {
@@ -57,7 +57,7 @@ impl Local {
             .spawn()
             .unwrap();
         let output = BufReader::new(script.stdout.take().unwrap());
-        let mut local = Local { script, addresses: BTreeMap::new(), _directory: directory };
+        let mut local = Local { script, addresses: BTreeMap::new(), directory };
         for line in output.lines() {
             let line = line.unwrap();
             if line.starts_with("ready") {
@@ -159,6 +159,7 @@ fn the_topology_without_containers_works() {
     local.wait_for(count, Some(END_SECONDS), |found| {
         found.values().eq([&f64::from(TARGETS as i32)])
     });
+    the_root_knows_its_shards(&local);
     results_of_rules_are_at_the_root(&local);
     agents_place_each_target_on_one_shard(&local);
     a_shard_without_readers_is_an_error(&local);
@@ -166,6 +167,24 @@ fn the_topology_without_containers_works() {
     assert!(local.stop().success());
     for (name, (_, id)) in &local.addresses {
         assert!(id.is_none_or(|id| !kill("-0", id)), "{name} still runs");
+    }
+}
+
+/// The probe of a root succeeds with the file of its shards, and fails if a shard is added.
+fn the_root_knows_its_shards(local: &Local) {
+    if Command::new("wget").arg("--version").output().is_err() {
+        println!("SKIPPED: there is no wget, the probe of roots does not run");
+        return;
+    }
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy/scale-out");
+    let shards = folder.join("shards.yml");
+    let more = local.directory.path().join("more-shards.yml");
+    let text = std::fs::read_to_string(&shards).unwrap();
+    std::fs::write(&more, text + "  - address: \"shard-2-readers:10901\"\n").unwrap();
+    for (file, knows_all) in [(shards, true), (more, false)] {
+        let mut probe = Command::new("sh");
+        probe.arg(folder.join("knows-all-shards")).arg(local.address("root-a:10902")).arg(&file);
+        assert_eq!(probe.status().unwrap().success(), knows_all, "{}", file.display());
     }
 }
 
