@@ -67,6 +67,16 @@ pub struct Server {
     child: Child,
     binary: PathBuf,
     directory: PathBuf,
+    settings: NodeSettings,
+}
+
+/// Settings of one of several nodes.
+#[derive(Debug, Clone, Default)]
+pub struct NodeSettings {
+    /// Flags in addition to those of the program.
+    pub args: Vec<String>,
+    /// Store of another node, for a reader; without it, a new one.
+    pub store: Option<PathBuf>,
 }
 
 /// Cost of a piece of work.
@@ -84,11 +94,24 @@ impl Server {
     ///
     /// Errors: it cannot be started, or does not become ready.
     pub fn start(name: &str, program: Program, binary: &Path, parent: &Path) -> io::Result<Server> {
+        Server::start_node(name, program, binary, parent, NodeSettings::default())
+    }
+
+    /// Starts a program with settings of its own.
+    ///
+    /// Errors: as those of [`Self::start`].
+    pub fn start_node(
+        name: &str,
+        program: Program,
+        binary: &Path,
+        parent: &Path,
+        settings: NodeSettings,
+    ) -> io::Result<Server> {
         let directory = parent.join(format!("tessella-bench-{name}-{}", std::process::id()));
         fs::create_dir_all(&directory)?;
-        let (address, child) = spawn(program, binary, &directory)?;
+        let (address, child) = spawn(program, binary, &directory, &settings)?;
         let (name, binary) = (name.to_owned(), binary.to_owned());
-        let mut server = Server { name, program, address, child, binary, directory };
+        let mut server = Server { name, program, address, child, binary, directory, settings };
         server.wait_until_ready()?;
         Ok(server)
     }
@@ -98,7 +121,8 @@ impl Server {
     /// Errors: as those of [`Self::start`].
     pub fn restart(&mut self) -> io::Result<Cost> {
         let begin = Instant::now();
-        (self.address, self.child) = spawn(self.program, &self.binary, &self.directory)?;
+        (self.address, self.child) =
+            spawn(self.program, &self.binary, &self.directory, &self.settings)?;
         self.wait_until_ready()?;
         Ok(Cost { wall: begin.elapsed(), cpu: self.cpu_time()? })
     }
@@ -139,7 +163,9 @@ impl Server {
     }
 
     /// Returns the CPU time of the process and its descendants.
-    fn cpu_time(&self) -> io::Result<Duration> {
+    ///
+    /// Errors: the process is gone.
+    pub fn cpu_time(&self) -> io::Result<Duration> {
         process::cpu_time(self.child.id())
     }
 
@@ -248,8 +274,9 @@ impl Server {
         Ok(bytes)
     }
 
-    fn data(&self) -> PathBuf {
-        self.directory.join("data")
+    /// Returns the path of the store.
+    pub fn data(&self) -> PathBuf {
+        data(&self.directory, &self.settings)
     }
 
     /// Returns the value of a metric without labels.
@@ -297,12 +324,22 @@ impl Drop for Server {
     }
 }
 
+fn data(directory: &Path, settings: &NodeSettings) -> PathBuf {
+    settings.store.clone().unwrap_or_else(|| directory.join("data"))
+}
+
 /// Starts a program on a free port with the store `data` in a directory and its output in the file
 /// `log`; returns address and process.
-fn spawn(program: Program, binary: &Path, directory: &Path) -> io::Result<(String, Child)> {
+fn spawn(
+    program: Program,
+    binary: &Path,
+    directory: &Path,
+    settings: &NodeSettings,
+) -> io::Result<(String, Child)> {
     let address = TcpListener::bind("127.0.0.1:0")?.local_addr()?.to_string();
-    let data = directory.join("data");
+    let data = data(directory, settings);
     let mut command = Command::new(binary);
+    command.args(&settings.args);
     match program {
         Program::Tessella => command
             .arg(format!("--web.listen-address={address}"))
