@@ -43,7 +43,7 @@ pub enum Tool {
     Verify(VerifyArgs),
     /// Print which targets move if the number of shards changes.
     #[command(next_line_help = true)]
-    ReshardPlan(ReshardPlanArgs),
+    ReshardPlan(Box<ReshardPlanArgs>),
     /// Check whether a server is ready: status 0 if it is, else 1.
     #[command(next_line_help = true)]
     Healthcheck(HealthcheckArgs),
@@ -112,7 +112,7 @@ pub async fn run(tool: Tool) -> ExitCode {
         Tool::Export(args) => export::run(args).await,
         Tool::Inspect(args) => inspect::run(args).await,
         Tool::Verify(args) => verify::run(args).await,
-        Tool::ReshardPlan(args) => reshard_plan::run(args).await,
+        Tool::ReshardPlan(args) => reshard_plan::run(*args).await,
         Tool::Healthcheck(args) => healthcheck::run(&args),
     };
     match done {

@@ -16,6 +16,7 @@ use benches::options::{ServerOptions, count};
 use benches::report::{self, Report};
 use benches::scenario::ask::Steps;
 use benches::scenario::process::Resident;
+use benches::scenario::server::Server;
 use clap::Parser;
 
 use calls::{AtOnce, Range};
@@ -164,7 +165,7 @@ async fn node_sections(
         let node = node(&[])?;
         let table = calls::answers_against_samples(&node, range, options.runs).await?;
         let reader = node.start_reader(binary, &options.server.directory)?;
-        let [writer, reader] = [&node.server, &reader].map(|server| server.resident());
+        let [writer, reader] = [&node.server, &reader].map(Server::resident);
         let resident =
             |of: Resident| format!("{}, peak {}", bytes(of.now as usize), bytes(of.peak as usize));
         let figures = [

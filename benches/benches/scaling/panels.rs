@@ -1,5 +1,6 @@
 //! Dashboard queries through the root: cost at each node and at the root.
 
+use std::collections::BTreeMap;
 use std::io::{self, Error};
 use std::time::{Duration, Instant};
 
@@ -113,7 +114,7 @@ fn without_shard(answer: Answer) -> Answer {
 
 fn points(answer: &Answer) -> usize {
     match answer {
-        Answer::Values(series) => series.values().map(|points| points.len()).sum(),
+        Answer::Values(series) => series.values().map(BTreeMap::len).sum(),
         Answer::Ranked(points) => points.len(),
         Answer::List(list) => list.len(),
     }
