@@ -1,4 +1,4 @@
-//! `thanos.Exemplars`, `thanos.Metadata` and `thanos.status.Status`.
+//! `thanos.Exemplars`, `thanos.Metadata` and `thanos.Status`.
 
 use std::sync::Arc;
 
@@ -96,7 +96,7 @@ pub(super) async fn list_metadata(
     Ok(respond(lookup.into_sending(bytes), messages.chain(warnings)))
 }
 
-/// `thanos.status.Status/TSDBStatistics`: metrics, labels and values of the head with the most
+/// `thanos.Status/TSDBStatistics`: metrics, labels and values of the head with the most
 /// series.
 pub(super) async fn tsdb_statistics(
     State(shared): State<Arc<Shared>>,
@@ -110,7 +110,7 @@ pub(super) async fn tsdb_statistics(
     let matchers = tenant_matchers(&shared, &call.client)?;
     let tenant = tenant_name(&call.client);
     let store = Arc::clone(store_of(&shared)?);
-    let text = "thanos.status.Status/TSDBStatistics".to_owned();
+    let text = "thanos.Status/TSDBStatistics".to_owned();
     let lookup = node::begin(&shared, LookupRequest { text, client: call.client }).await?;
     let budget = lookup.budget.clone();
     let counting = move || store.cardinality(&matchers, limit, &budget);

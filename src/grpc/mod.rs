@@ -46,7 +46,7 @@ const SERVICES: [&str; 8] = [
     "thanos.Store",
     "thanos.Exemplars",
     "thanos.Metadata",
-    "thanos.status.Status",
+    "thanos.Status",
     "opentelemetry.proto.collector.metrics.v1.MetricsService",
     "grpc.health.v1.Health",
 ];
@@ -63,7 +63,7 @@ pub(crate) fn router(shared: Arc<Shared>) -> Router {
     routes = add(routes, "/thanos.Store/LabelValues", store::label_values);
     routes = add(routes, "/thanos.Exemplars/Exemplars", metadata::list_exemplars);
     routes = add(routes, "/thanos.Metadata/MetricMetadata", metadata::list_metadata);
-    routes = add(routes, "/thanos.status.Status/TSDBStatistics", metadata::tsdb_statistics);
+    routes = add(routes, "/thanos.Status/TSDBStatistics", metadata::tsdb_statistics);
     routes = add(routes, "/grpc.health.v1.Health/Check", info::health);
     let export = "/opentelemetry.proto.collector.metrics.v1.MetricsService/Export";
     routes = routes.route(export, post(otlp::export));

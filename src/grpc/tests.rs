@@ -300,7 +300,7 @@ async fn calls_need_a_tenant_or_a_trusted_root() {
         ("/thanos.Store/LabelValues", values, 0),
         ("/thanos.Exemplars/Exemplars", instant("up"), 16),
         ("/thanos.Metadata/MetricMetadata", Vec::new(), 16),
-        ("/thanos.status.Status/TSDBStatistics", Vec::new(), 16),
+        ("/thanos.Status/TSDBStatistics", Vec::new(), 16),
     ];
     let flags = ["--tenancy.header=X-Scope-OrgID", "--web.enable-otlp-receiver"];
     let node = node_with_store(&flags).await;

@@ -26,7 +26,7 @@ const METHODS: [&str; 11] = [
     "/thanos.Store/LabelValues",
     "/thanos.Exemplars/Exemplars",
     "/thanos.Metadata/MetricMetadata",
-    "/thanos.status.Status/TSDBStatistics",
+    "/thanos.Status/TSDBStatistics",
     "/grpc.health.v1.Health/Check",
     "/opentelemetry.proto.collector.metrics.v1.MetricsService/Export",
 ];

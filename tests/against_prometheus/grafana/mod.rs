@@ -5,6 +5,7 @@
 
 mod data;
 mod questions;
+mod shards;
 
 use std::io::Write;
 use std::process::{Command, Stdio};

@@ -20,7 +20,7 @@ pub const CALLS: [&str; 8] = [
     "/thanos.Store/LabelValues",
     "/thanos.Exemplars/Exemplars",
     "/thanos.Metadata/MetricMetadata",
-    "/thanos.status.Status/TSDBStatistics",
+    "/thanos.Status/TSDBStatistics",
 ];
 
 /// Endpoints of HTTP that read data.
