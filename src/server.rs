@@ -45,7 +45,11 @@ const LOST_STORE_STATUS: u8 = 3;
 /// Runs the server until it is asked to stop.
 pub async fn run(args: Args) -> ExitCode {
     let read = Config::load(args.config_file.as_deref());
-    let config = match read.and_then(|config| config.retention(&args).map(|_| config)) {
+    let config = match read.and_then(|config| {
+        config.retention(&args)?;
+        config.tenant_limits(&args)?;
+        Ok(config)
+    }) {
         Ok(config) => config,
         Err(error) => {
             error!(%error, "cannot read configuration");
@@ -386,6 +390,7 @@ fn store_options(args: &Args, config: &Config, retention: Retention) -> StoreOpt
         head_bytes_max: usize::try_from(args.head_bytes_max).unwrap_or(usize::MAX),
         active_series_max: args.remote_write.active_series_max as usize,
         active_series_per_metric_max: args.remote_write.active_series_per_metric_max as usize,
+        tenant_label: args.tenancy.is_on().then(|| args.tenancy.label.clone()),
         exemplars_max: args.exemplars_max as usize,
         ..StoreOptions::default()
     }

@@ -15,7 +15,7 @@ use crate::flags::Args;
 use crate::ingest::{IngestMetrics, RemoteWrite};
 use crate::metrics::Metrics;
 use crate::query::Queries;
-use crate::tenancy::Tenancy;
+use crate::tenancy::{Tenancy, TenantTable};
 use crate::units::millis;
 use crate::web_config::ActiveWebConfig;
 
@@ -50,6 +50,7 @@ pub(crate) struct Shared {
     pub(crate) metrics: Metrics,
     /// Settings of tenants, if they are on.
     pub(crate) tenancy: Option<Tenancy>,
+    tenants: Arc<TenantTable>,
     pub(crate) started: SystemTime,
     pub(crate) stop: Notify,
     stop_requested: AtomicBool,
@@ -58,8 +59,11 @@ pub(crate) struct Shared {
 impl Shared {
     /// Returns the state of a server whose store is not open.
     pub(crate) fn new(args: Args, config: Config, web: ActiveWebConfig) -> Arc<Shared> {
-        let queries = Queries::new(&args);
+        let tenants = Arc::new(TenantTable::new());
+        let queries = Queries::new(&args, Arc::clone(&tenants));
         let metrics = Metrics::new(queries.gate().slots_max());
+        tenants.register(metrics.registry());
+        tenants.set_limits(config.tenants.limits());
         if let Some(results) = queries.result_cache() {
             metrics.watch_results(Arc::clone(results));
         }
@@ -75,7 +79,8 @@ impl Shared {
             ingest_metrics,
             queries,
             metrics,
-            tenancy: args.tenancy.settings(),
+            tenancy: args.tenancy.settings(Arc::clone(&tenants)),
+            tenants,
             started: SystemTime::now(),
             stop: Notify::new(),
             stop_requested: AtomicBool::new(false),
@@ -93,6 +98,7 @@ impl Shared {
         if let Ok(retention) = self.config().retention(&self.args) {
             store.set_retention(retention);
         }
+        store.set_tenant_limits(self.config().tenants.limits().active_series());
         self.set_ready(Arc::clone(store) as Arc<dyn Source>);
     }
 
@@ -182,17 +188,21 @@ impl Shared {
     }
 
     fn reload_main(&self) -> Result<(), ConfigError> {
-        let read = Config::load(self.args.config_file.as_deref())
-            .and_then(|config| Ok((config.retention(&self.args)?, config)));
+        let read = Config::load(self.args.config_file.as_deref()).and_then(|config| {
+            let limits = config.tenant_limits(&self.args)?;
+            Ok((config.retention(&self.args)?, limits, config))
+        });
         match read {
-            Ok((retention, config)) => {
+            Ok((retention, limits, config)) => {
                 if config.storage.has_other_remote(&self.config().storage) {
                     warn!("changed object stores in the configuration apply after a restart");
                 }
                 *self.config.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(config);
                 if let Some(store) = self.store() {
                     store.set_retention(retention);
+                    store.set_tenant_limits(limits.active_series());
                 }
+                self.tenants.set_limits(limits);
                 info!("configuration reloaded");
                 Ok(())
             }
@@ -209,6 +219,9 @@ impl Shared {
         self.metrics.set_queries(gate.running(), gate.waiting());
         let memory = self.queries.memory();
         self.metrics.set_query_memory(memory.bytes(), memory.bytes_peak());
+        if let Some(store) = self.store().filter(|_| self.tenancy.is_some()) {
+            self.tenants.set_active_series(store.tenant_series());
+        }
         self.metrics.gather()
     }
 

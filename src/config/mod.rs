@@ -4,6 +4,7 @@ mod external_labels;
 mod otlp;
 mod retention;
 mod storage;
+mod tenants;
 
 use std::borrow::Cow;
 use std::path::Path;
@@ -14,10 +15,12 @@ use serde::Deserialize;
 use serde_saphyr::{DefaultMessageFormatter, Localizer, Location};
 
 use crate::flags::Args;
+use crate::tenancy::LimitTable;
 use crate::units::{format_duration, parse_duration};
 pub use external_labels::ConfiguredLabels;
 pub use otlp::OtlpConfig;
 pub use storage::StorageConfig;
+pub use tenants::TenantsConfig;
 
 /// Maximum size of a configuration file, in bytes.
 const CONFIG_BYTES_MAX: u64 = 1 << 20;
@@ -32,6 +35,8 @@ pub struct Config {
     pub storage: StorageConfig,
     /// Translation of OTLP metrics.
     pub otlp: OtlpConfig,
+    /// Limits of tenants.
+    pub tenants: TenantsConfig,
 }
 
 /// Section `global`.
@@ -125,10 +130,18 @@ impl Config {
     ///
     /// Errors: the time of a rule exceeds the global time.
     pub(crate) fn retention(&self, args: &Args) -> Result<Retention, ConfigError> {
-        self.storage.retention.under(args).map_err(|message| {
-            let path = args.config_file.as_ref().map(|path| path.display().to_string());
-            ConfigError::Conflict { path: path.unwrap_or_default(), message }
-        })
+        self.storage.retention.under(args).map_err(|message| conflict(args, message))
+    }
+
+    /// Returns the limits of tenants.
+    ///
+    /// Errors: tenants are off.
+    pub(crate) fn tenant_limits(&self, args: &Args) -> Result<LimitTable, ConfigError> {
+        if !self.tenants.is_empty() && !args.tenancy.is_on() {
+            let message = "the section tenants needs the flag --tenancy.header";
+            return Err(conflict(args, message.to_owned()));
+        }
+        Ok(self.tenants.limits())
     }
 
     /// Returns the configuration as YAML without secrets.
@@ -136,8 +149,14 @@ impl Config {
         let interval = format_duration(self.global.evaluation_interval);
         let global = format!("global:\n  evaluation_interval: {interval}\n");
         let labels = self.global.external_labels.to_yaml();
-        [global, labels, self.storage.to_yaml(), self.otlp.to_yaml()].concat()
+        let tenants = self.tenants.to_yaml();
+        [global, labels, self.storage.to_yaml(), self.otlp.to_yaml(), tenants].concat()
     }
+}
+
+fn conflict(args: &Args, message: String) -> ConfigError {
+    let path = args.config_file.as_ref().map(|path| path.display().to_string());
+    ConfigError::Conflict { path: path.unwrap_or_default(), message }
 }
 
 /// Messages of the parser without the position, which [`ConfigError::Invalid`] shows.

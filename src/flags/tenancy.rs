@@ -1,9 +1,11 @@
 //! Flags of tenants.
 
+use std::sync::Arc;
+
 use axum::http::HeaderName;
 
 use crate::external_labels::check_label;
-use crate::tenancy::Tenancy;
+use crate::tenancy::{Tenancy, TenantTable};
 
 /// Maximum length of the label, in bytes.
 const LABEL_BYTES_MAX: usize = 128;
@@ -27,9 +29,14 @@ pub(crate) struct TenancyArgs {
 }
 
 impl TenancyArgs {
+    /// Returns whether tenants are on.
+    pub(crate) fn is_on(&self) -> bool {
+        !self.header.is_empty()
+    }
+
     /// Returns the settings of tenants, if they are on.
-    pub(crate) fn settings(&self) -> Option<Tenancy> {
-        Tenancy::new(&self.header, &self.label, self.trusts_root)
+    pub(crate) fn settings(&self, table: Arc<TenantTable>) -> Option<Tenancy> {
+        Tenancy::new(&self.header, &self.label, self.trusts_root, table)
     }
 }
 

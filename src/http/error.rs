@@ -63,6 +63,12 @@ impl ApiError {
         error.retry_after(RETRY_SECONDS)
     }
 
+    /// A tenant exceeds a limit of its own.
+    fn too_many(message: impl Into<String>) -> ApiError {
+        let error = ApiError::new(StatusCode::TOO_MANY_REQUESTS, "unavailable", message);
+        error.retry_after(RETRY_SECONDS)
+    }
+
     /// The store is not open.
     pub(crate) fn not_open() -> ApiError {
         ApiError::overloaded("the store is not open yet")
@@ -153,6 +159,9 @@ impl From<SourceError> for ApiError {
             SourceError::Budget(BudgetError::PoolExceeded { .. }) => {
                 ApiError::overloaded(error.to_string())
             }
+            SourceError::Budget(BudgetError::TenantExceeded { .. }) => {
+                ApiError::too_many(error.to_string())
+            }
             SourceError::Budget(exceeded) => ApiError::execution(exceeded.to_string()),
             SourceError::Ambiguous { .. } => ApiError::execution(error.to_string()),
             SourceError::Unavailable(_) => ApiError::overloaded(error.to_string()),
@@ -186,6 +195,7 @@ impl From<GateError> for ApiError {
     fn from(error: GateError) -> Self {
         match error {
             GateError::QueueFull { .. } => ApiError::overloaded(error.to_string()),
+            GateError::Tenant(_) => ApiError::too_many(error.to_string()),
             GateError::TimedOut => ApiError::timed_out("query queue"),
         }
     }
@@ -229,7 +239,7 @@ impl From<StoreError> for ApiError {
 
 /// Maps errors of write requests, which senders read by their status.
 ///
-/// Overload is 503, because senders of Prometheus drop samples after 408 and, by default, after 429.
+/// Overload, and too many samples of a tenant, is 503, because senders of Prometheus drop samples after 408 and, by default, after 429.
 /// New series over a limit are 429: the rest of their request is stored, and retries for hours would
 /// block the sender.
 impl From<&WriteError> for ApiError {
@@ -241,6 +251,10 @@ impl From<&WriteError> for ApiError {
             WriteErrorKind::TooLarge => bad_data(StatusCode::PAYLOAD_TOO_LARGE),
             WriteErrorKind::SeriesLimit => {
                 bad_data(StatusCode::TOO_MANY_REQUESTS).retry_after(RETRY_SERIES_SECONDS)
+            }
+            WriteErrorKind::TenantRate(retry) => {
+                let seconds = u32::try_from(retry.as_secs()).unwrap_or(u32::MAX);
+                ApiError::overloaded(error.to_string()).retry_after(seconds)
             }
             WriteErrorKind::Unavailable => ApiError::overloaded(error.to_string()),
             WriteErrorKind::Internal => ApiError::internal(error.to_string()),

@@ -6,6 +6,8 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
+use crate::tenancy::LimitExceeded;
+
 /// Maximum number of concurrent trials while every slot is taken.
 const TRIALS_MAX: usize = 8;
 
@@ -31,6 +33,9 @@ pub enum GateError {
         /// The limit.
         limit: usize,
     },
+    /// Retry: a tenant runs too many queries.
+    #[error(transparent)]
+    Tenant(#[from] LimitExceeded),
     /// Retry, or allow more time: no slot was free in time.
     #[error("query timed out in query queue")]
     TimedOut,

@@ -9,6 +9,7 @@ use super::Gates;
 use super::active::Client;
 use super::gate::{GateError, PermitRequest, QueryPermit};
 use super::sending::{Answered, Sending};
+use crate::tenancy::QuerySlots;
 
 /// Request for a lookup.
 #[derive(Debug, Clone, Default)]
@@ -30,6 +31,8 @@ pub(crate) struct Lookup {
     /// True for a remote read.
     pub(super) is_read: bool,
     pub(super) permits: Option<LookupPermits>,
+    /// Slots of its tenants.
+    pub(super) _slots: QuerySlots,
 }
 
 /// Work that needs no slot.

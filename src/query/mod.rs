@@ -21,6 +21,7 @@ use tokio::sync::Semaphore;
 
 use crate::flags::Args;
 use crate::metrics::Metrics;
+use crate::tenancy::{QuerySlots, TenantTable, TenantUsage};
 use active::{ActiveQueries, ActiveQuery, Client, Listed};
 use gate::{Gate, GateError, PermitRequest, QueryPermit};
 use lookup::LookupPermits;
@@ -89,6 +90,7 @@ struct PendingQuery<'a> {
     started: Instant,
     /// Time limit from the start.
     timeout: Duration,
+    tenant_pools: Arc<[Arc<MemoryPool>]>,
 }
 
 impl PendingQuery<'_> {
@@ -148,11 +150,12 @@ pub(crate) struct Queries {
     logged_from: Duration,
     /// One slot per core for blocking work.
     compute_slots: Arc<Semaphore>,
+    tenants: Arc<TenantTable>,
 }
 
 impl Queries {
     /// Returns an engine with the options and limits of the flags.
-    pub(crate) fn new(args: &Args) -> Queries {
+    pub(crate) fn new(args: &Args, tenants: Arc<TenantTable>) -> Queries {
         let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
         let pool = Arc::new(MemoryPool::new(args.query_memory_total_bytes_max));
         let queue_max = args.query_queue_max as usize;
@@ -179,12 +182,14 @@ impl Queries {
                 object_store_reads_max: args.query_object_store_reads_max,
                 timeout: None,
                 pool: Some(Arc::clone(&pool)),
+                tenant_pools: Arc::default(),
                 view: None,
             },
             pool,
             timeout: args.query_timeout,
             logged_from: args.query_logged_from,
             compute_slots: Arc::new(Semaphore::new(cores)),
+            tenants,
         }
     }
 
@@ -224,6 +229,8 @@ impl Queries {
         client: Client,
         metrics: &Metrics,
     ) -> Result<Answer, QueryFailure> {
+        let tenants = self.tenants.of(client.scope());
+        let slots = QuerySlots::take(&tenants).map_err(GateError::from)?;
         let listed = self.gates.active.list(&request.text, Some(request.when), client);
         let timeout = request.options.limits.timeout;
         let query = PendingQuery {
@@ -232,12 +239,16 @@ impl Queries {
             active: listed.query(),
             started: Instant::now(),
             timeout: timeout.map_or(self.timeout, |timeout| timeout.min(self.timeout)),
+            tenant_pools: pools(&tenants),
         };
         let outcome = tokio::select! {
             outcome = self.run_admitted(&query, metrics) => outcome,
             () = query.active.canceled() => Err(QueryFailure::Canceled),
         };
+        drop(slots);
         self.log_slow(&query, &outcome);
+        let samples = outcome.as_ref().map_or(0, |answer| answer.output.stats.sample_count);
+        tenants.iter().for_each(|tenant| tenant.count_query(query.started.elapsed(), samples));
         let Evaluated { output, waited } = outcome?;
         let sending = self.gates.outbox.prepare(listed, output.value.bytes());
         Ok(Answer { output, waited, sending })
@@ -359,7 +370,12 @@ impl Queries {
         let view = Some(query.active.view.clone());
         let left = query.time_left();
         let request = query.request_with(QueryOptions {
-            limits: BudgetLimits { timeout: Some(left), view, ..limits.clone() },
+            limits: BudgetLimits {
+                timeout: Some(left),
+                view,
+                tenant_pools: Arc::clone(&query.tenant_pools),
+                ..limits.clone()
+            },
             held: Some(Arc::clone(&permit) as Arc<_>),
             ..query.request.options.clone()
         });
@@ -400,11 +416,15 @@ impl Queries {
     }
 
     async fn begin(&self, request: LookupRequest, is_read: bool) -> Result<Lookup, GateError> {
+        let tenants = self.tenants.of(request.client.scope());
+        let slots = QuerySlots::take(&tenants)?;
         let permits = self.gates.enter(is_read, PermitRequest::First, self.timeout).await?;
         let timeout = self.timeout.saturating_sub(permits.waited);
-        let limits = BudgetLimits { timeout: Some(timeout), ..self.limits.clone() };
+        let tenant_pools = pools(&tenants);
+        let limits = BudgetLimits { timeout: Some(timeout), tenant_pools, ..self.limits.clone() };
         let (budget, gates) = (Budget::new(limits), Arc::clone(&self.gates));
-        Ok(Lookup { budget, timeout, request, gates, is_read, permits: Some(permits) })
+        let permits = Some(permits);
+        Ok(Lookup { budget, timeout, request, gates, is_read, permits, _slots: slots })
     }
 
     /// Returns work that needs no slot, because it is bounded otherwise.
@@ -437,4 +457,9 @@ impl Queries {
     pub(crate) fn gate(&self) -> &Gate {
         &self.gates.gate
     }
+}
+
+/// Returns the memory of tenants.
+fn pools(tenants: &[Arc<TenantUsage>]) -> Arc<[Arc<MemoryPool>]> {
+    tenants.iter().map(|tenant| Arc::clone(tenant.memory())).collect()
 }

@@ -3,8 +3,6 @@
 use model::Batch;
 use model::labels::push_packed;
 
-use super::TenantLabel;
-
 /// Separates the tenant from the metric in the names of stored metadata. No tenant has it.
 const METADATA_SEPARATOR: char = '\0';
 
@@ -17,8 +15,7 @@ pub(super) fn metadata_name(tenant: &str, metric: &str) -> String {
 /// the metadata of metrics to the tenant.
 ///
 /// Returns `false`, and changes nothing, if the labels would take more than 4 GiB.
-pub(crate) fn label_batch(batch: &mut Batch, label: &TenantLabel) -> bool {
-    let TenantLabel { name: label, tenant } = label;
+pub(crate) fn label_batch(batch: &mut Batch, label: &str, tenant: &str) -> bool {
     let added = label.len() + tenant.len() + 8;
     let bytes = batch.series.len().saturating_mul(added).saturating_add(batch.labels_arena.len());
     if u32::try_from(bytes).is_err() {
@@ -81,8 +78,7 @@ mod tests {
             help: String::new(),
             unit: String::new(),
         });
-        let label = TenantLabel { name: "tenant_id".to_owned(), tenant: "t".to_owned() };
-        assert!(label_batch(&mut batch, &label));
+        assert!(label_batch(&mut batch, "tenant_id", "t"));
         let tenant = Labels::from_pairs([("tenant_id", "t")]);
         for (index, pairs) in cases.into_iter().enumerate() {
             let expected = Labels::from_pairs(pairs.iter().copied()).overridden_by(&tenant);

@@ -9,7 +9,9 @@
 //! The header is trusted: a proxy in front of the server has to set it.
 
 mod label;
+mod limits;
 mod source;
+mod usage;
 
 use std::sync::Arc;
 
@@ -17,7 +19,9 @@ use axum::http::{HeaderMap, HeaderName};
 use model::{MatchOp, Matcher};
 
 pub(crate) use label::label_batch;
+pub(crate) use limits::{LimitTable, TenantLimits};
 pub(crate) use source::with_tenants;
+pub(crate) use usage::{LimitExceeded, QuerySlots, TenantTable, TenantUsage};
 
 /// Maximum length of the name of a tenant, in bytes.
 const NAME_BYTES_MAX: usize = 150;
@@ -35,6 +39,7 @@ pub(crate) struct Tenancy {
     label: String,
     /// Whether calls over gRPC without the header come from a root that enforces tenants.
     trusts_root: bool,
+    table: Arc<TenantTable>,
 }
 
 /// Tenants of a request: sorted, each once, at least one.
@@ -51,12 +56,14 @@ pub(crate) enum Scope {
 }
 
 /// Label of the tenant on the series of a write.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub(crate) struct TenantLabel {
     /// Name of the label.
     pub(crate) name: String,
     /// Tenant.
     pub(crate) tenant: String,
+    /// Its limits and metrics.
+    pub(crate) usage: Arc<TenantUsage>,
 }
 
 /// Reason why a request has no valid tenant.
@@ -81,9 +88,14 @@ pub(crate) enum TenantError {
 
 impl Tenancy {
     /// Returns the settings; `None` without a header, which turns tenants off.
-    pub(crate) fn new(header: &str, label: &str, trusts_root: bool) -> Option<Tenancy> {
+    pub(crate) fn new(
+        header: &str,
+        label: &str,
+        trusts_root: bool,
+        table: Arc<TenantTable>,
+    ) -> Option<Tenancy> {
         let header = HeaderName::try_from(header).ok()?;
-        Some(Tenancy { header, label: label.to_owned(), trusts_root })
+        Some(Tenancy { header, label: label.to_owned(), trusts_root, table })
     }
 
     /// Header that names the tenants of a request.
@@ -159,7 +171,8 @@ impl Tenancy {
     /// Errors: its request has no tenant, or several.
     pub(crate) fn write_label(&self, scope: Option<&Scope>) -> Result<TenantLabel, TenantError> {
         let tenant = self.only_tenant(scope)?.to_owned();
-        Ok(TenantLabel { name: self.label.clone(), tenant })
+        let usage = self.table.get(&tenant);
+        Ok(TenantLabel { name: self.label.clone(), tenant, usage })
     }
 
     /// Returns the matcher of the series of tenants.
@@ -235,7 +248,8 @@ mod tests {
     use super::*;
 
     fn tenancy() -> Tenancy {
-        Tenancy::new("X-Scope-OrgID", "tenant_id", false).unwrap()
+        let table = Arc::new(TenantTable::new());
+        Tenancy::new("X-Scope-OrgID", "tenant_id", false, table).unwrap()
     }
 
     fn tenants(text: &str) -> Result<Option<Tenants>, TenantError> {

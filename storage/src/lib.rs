@@ -49,6 +49,7 @@ pub use delete::{TOMBSTONE_BYTES_MAX, TOMBSTONES_BYTES_MAX, TOMBSTONES_MAX};
 pub use error::StoreError;
 pub use exemplar::{EXEMPLAR_BYTES_MEAN_MAX, EXEMPLARS_PER_SERIES_MAX};
 pub use follow::{Behind, FollowStats};
+pub use head::TenantSeriesLimits;
 pub use head::cardinality::{Cardinality, Counted};
 pub use log::queue::BatchReservation;
 pub use lsm::{ReadCount, Reader};

@@ -136,6 +136,9 @@ pub struct StoreOptions {
     pub active_series_max: usize,
     /// Maximum number of active series of one metric.
     pub active_series_per_metric_max: usize,
+    /// Label whose value names the tenant of a series. Active series are counted by it, and limited
+    /// by [`Store::set_tenant_limits`](crate::Store::set_tenant_limits).
+    pub tenant_label: Option<String>,
     /// Maximum bytes of the head in memory. It is sealed early from three quarters on, new series
     /// are refused from seven eighths on, and all writes beyond it.
     pub head_bytes_max: usize,
@@ -216,6 +219,7 @@ impl Default for StoreOptions {
             log_bytes_max: 1 << 30,
             active_series_max: ACTIVE_SERIES_MAX,
             active_series_per_metric_max: ACTIVE_SERIES_PER_METRIC_MAX,
+            tenant_label: None,
             head_bytes_max: HEAD_BYTES_MAX,
             exemplars_max: EXEMPLARS_MAX,
             full_compaction_after: Duration::from_secs(3 * 60 * 60),

@@ -13,6 +13,7 @@ mod queries;
 mod relabelling;
 mod resharding;
 mod root;
+mod tenants;
 
 use serde_json::Value;
 use testkit::{get, percent_encode};

@@ -164,9 +164,19 @@ fn endpoints_path(directory: &TemporaryDirectory) -> PathBuf {
 
 /// Starts a root over shards and waits until it knows all.
 pub fn start_root(
+    command: Command,
+    directory: &TemporaryDirectory,
+    shards: &[&str],
+) -> (String, Child) {
+    start_root_with(command, directory, shards, &[])
+}
+
+/// Starts a root with more flags.
+pub fn start_root_with(
     mut command: Command,
     directory: &TemporaryDirectory,
     shards: &[&str],
+    args: &[&str],
 ) -> (String, Child) {
     write_endpoints(directory, shards);
     let (http, grpc) = (free_port(), free_port());
@@ -184,6 +194,7 @@ pub fn start_root(
         "--no-exemplar.partial-response",
         "--enable-feature=promql-experimental-functions",
     ]);
+    command.args(args);
     let child = spawn_listening(&mut command, &address);
     wait_for_shards(&address, shards.len());
     (address, child)

@@ -177,6 +177,7 @@ fn options() -> QueryOptions {
         object_store_reads_max: u64::MAX,
         timeout: Some(Duration::from_secs(10)),
         pool: None,
+        tenant_pools: Arc::default(),
         view: None,
     };
     QueryOptions { limits, ..QueryOptions::default() }

@@ -56,6 +56,7 @@ fn options() -> QueryOptions {
         object_store_reads_max: u64::MAX,
         timeout: Some(Duration::from_secs(60)),
         pool: None,
+        tenant_pools: Arc::default(),
         view: None,
     };
     QueryOptions { limits, ..QueryOptions::default() }

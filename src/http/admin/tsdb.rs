@@ -40,7 +40,7 @@ pub(crate) async fn delete_series(
     let mut selectors: Vec<_> =
         selectors.into_iter().filter(|matchers| !matchers.is_empty()).collect();
     if let Some(tenancy) = &shared.tenancy {
-        let TenantLabel { name, tenant } = tenancy.write_label(params.client().scope())?;
+        let TenantLabel { name, tenant, .. } = tenancy.write_label(params.client().scope())?;
         let matcher = Matcher::equal(name, tenant);
         selectors.iter_mut().for_each(|matchers: &mut Vec<_>| matchers.push(matcher.clone()));
     }

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::flags::names::{BODY_FLAG, BODY_TIMEOUT_FLAG};
+use crate::tenancy::LimitExceeded;
 use crate::units::format_duration;
 use storage::StoreError;
 use wire::{Counts, DecodeError, InflightFull, Rejects};
@@ -33,6 +34,9 @@ pub(crate) enum WriteError {
     /// All requests together hold too many bytes.
     #[error(transparent)]
     Overloaded(#[from] InflightFull),
+    /// The tenant sends too many samples.
+    #[error(transparent)]
+    Tenant(#[from] LimitExceeded),
     /// The store failed.
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -62,6 +66,8 @@ pub(crate) enum WriteErrorKind {
     TooLarge,
     /// Retry once windows are sealed: there is no room for new series.
     SeriesLimit,
+    /// Retry after this time: the tenant has sent too many samples.
+    TenantRate(Duration),
     /// Retry soon.
     Unavailable,
     /// None: the server is at fault.
@@ -76,11 +82,15 @@ impl WriteError {
             WriteError::Rejected(partial) if partial.rejects.is_for_want_of_room() => {
                 WriteErrorKind::SeriesLimit
             }
+            WriteError::Tenant(LimitExceeded::Samples { retry, .. }) => {
+                WriteErrorKind::TenantRate(*retry)
+            }
             WriteError::BodyTooLarge(_)
             | WriteError::LabelsTooLarge
             | WriteError::Decode(DecodeError::TooLarge { .. }) => WriteErrorKind::TooLarge,
             WriteError::Decode(DecodeError::InflightFull(_))
             | WriteError::Slow(_)
+            | WriteError::Tenant(LimitExceeded::Queries { .. })
             | WriteError::Overloaded(_) => WriteErrorKind::Unavailable,
             WriteError::Receive(_) | WriteError::Rejected(_) | WriteError::Decode(_) => {
                 WriteErrorKind::Invalid
@@ -109,6 +119,7 @@ impl WriteError {
             | WriteError::Overloaded(_) => None,
             WriteError::Decode(_)
             | WriteError::LabelsTooLarge
+            | WriteError::Tenant(_)
             | WriteError::Store(_)
             | WriteError::Internal => Some(Counts::default()),
         }
@@ -118,6 +129,7 @@ impl WriteError {
     pub(super) fn reason(&self) -> &'static str {
         match (self, self.kind()) {
             (_, WriteErrorKind::Unsupported) => "unsupported_format",
+            (_, WriteErrorKind::TenantRate(_)) => "tenant_rate",
             (_, WriteErrorKind::TooLarge) => "request_too_large",
             (WriteError::Receive(_), _) => "incomplete_request",
             _ => "malformed_request",

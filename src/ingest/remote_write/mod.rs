@@ -197,9 +197,10 @@ impl RemoteWrite {
         let DecodedWrite { mut batch, mut decoded, mut reservation, label } = write;
         let started = Instant::now();
         if let Some(label) = &label {
+            label.usage.receive(batch.sample_count(), started)?;
             // The labels are copied.
             reservation.add(batch.labels_arena.len())?;
-            if !label_batch(&mut batch, label) {
+            if !label_batch(&mut batch, &label.name, &label.tenant) {
                 return Err(WriteError::LabelsTooLarge);
             }
         }
@@ -211,17 +212,17 @@ impl RemoteWrite {
         self.metrics.count_written(protocol, written);
         self.metrics.duplicates.inc_by(outcome.duplicates as u64);
         self.metrics.count_exemplars_and_metadata(protocol, &outcome);
-        rejections::add_rejections(
-            &mut decoded.rejects,
-            &outcome,
-            super::now_ms(),
-            label.is_some(),
-        );
+        rejections::add_rejections(&mut decoded.rejects, &outcome, super::now_ms(), label.as_ref());
         if protocol == Protocol::RemoteWrite(Version::V2) {
             rejections::add_late_exemplars(&mut decoded.rejects, &outcome.exemplars);
         }
         self.metrics.count_rejected(protocol, &decoded);
         let rejects = decoded.rejects;
+        if let Some(label) = &label {
+            for (reason, counts) in rejects.counts() {
+                label.usage.count_rejected(reason, counts.floats + counts.histograms);
+            }
+        }
         if rejects.is_empty() {
             Ok(written)
         } else {

@@ -6,6 +6,8 @@ use storage::{AppendOutcome, ExemplarOutcome, Overflow, Rejection, SampleKind};
 use wire::rejects::series_text;
 use wire::{Counts, Rejects};
 
+use crate::tenancy::TenantLabel;
+
 use super::retention::floor_text;
 
 /// Returns the counts acknowledged, duplicates included, and exemplars that Prometheus acknowledges
@@ -23,7 +25,7 @@ pub(super) fn add_rejections(
     rejects: &mut Rejects,
     outcome: &AppendOutcome,
     now_ms: i64,
-    is_of_tenant: bool,
+    tenant: Option<&TenantLabel>,
 ) {
     let counts_of = |kind, count| match kind {
         SampleKind::Float => Counts { floats: count, ..Counts::default() },
@@ -34,8 +36,7 @@ pub(super) fn add_rejections(
     for rejection in &outcome.rejections {
         let Rejection { kind, reason, .. } = rejection;
         unlisted.remove(*reason, *kind);
-        rejects
-            .add(*reason, counts_of(*kind, 1), || rejection_text(rejection, now_ms, is_of_tenant));
+        rejects.add(*reason, counts_of(*kind, 1), || rejection_text(rejection, now_ms, tenant));
     }
     for (reason, kind, count) in unlisted.iter() {
         rejects.add_unnamed(reason, counts_of(kind, count as u64));
@@ -58,28 +59,37 @@ pub(super) fn add_late_exemplars(rejects: &mut Rejects, outcome: &ExemplarOutcom
     rejects.add_unnamed(RejectReason::OutOfOrder, counts);
 }
 
-fn rejection_text(rejection: &Rejection, now_ms: i64, is_of_tenant: bool) -> String {
+fn rejection_text(rejection: &Rejection, now_ms: i64, tenant: Option<&TenantLabel>) -> String {
     let Rejection { labels, timestamp_ms, reason, overflow, floor, .. } = rejection;
     let series = series_text(labels.iter().map(|(n, v)| (n.as_bytes(), v.as_bytes())));
     let detail = match (reason, overflow) {
         (RejectReason::OutOfBounds, _) if *timestamp_ms > now_ms => {
             ": timestamp is too far in the future".to_owned()
         }
-        (reason, Some(overflow)) => overflow_text(*reason, overflow, is_of_tenant),
+        (reason, Some(overflow)) => overflow_text(*reason, overflow, tenant),
         _ => floor.as_ref().map_or_else(String::new, |floor| floor_text(*timestamp_ms, floor)),
     };
     format!("{reason}{detail} for series {series}")
 }
 
-fn overflow_text(reason: RejectReason, overflow: &Overflow, is_of_tenant: bool) -> String {
+fn overflow_text(
+    reason: RejectReason,
+    overflow: &Overflow,
+    tenant: Option<&TenantLabel>,
+) -> String {
     let Overflow { metric, metric_series, found, limit } = overflow;
-    let most = |of: &str| match is_of_tenant {
-        true => ",".to_owned(),
-        false => format!(", and metric {metric:?} has the most, {metric_series}{of},"),
+    let most = |of: &str| match tenant {
+        Some(_) => ",".to_owned(),
+        None => format!(", and metric {metric:?} has the most, {metric_series}{of},"),
     };
     match reason {
         RejectReason::ActiveSeriesOfMetric => format!(
             ": metric {metric:?} has {found}, the limit is {limit} (--{ACTIVE_PER_METRIC_FLAG})"
+        ),
+        RejectReason::ActiveSeriesOfTenant => format!(
+            ": tenant {} has {found}, the limit is {limit} (active_series of tenants in the \
+             configuration file)",
+            tenant.map_or("", |label| &label.tenant)
         ),
         RejectReason::ActiveSeries => {
             format!(": there are {found}, the limit is {limit} (--{ACTIVE_FLAG}){}", most(""))

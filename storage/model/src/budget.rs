@@ -30,6 +30,8 @@ pub struct BudgetLimits {
     pub timeout: Option<Duration>,
     /// Memory limit of all queries together, if there is one.
     pub pool: Option<Arc<MemoryPool>>,
+    /// Memory limits of the query's tenants.
+    pub tenant_pools: Arc<[Arc<MemoryPool>]>,
     /// View that shows the counts so far, if one is wanted.
     pub view: Option<BudgetView>,
 }
@@ -43,8 +45,16 @@ impl Default for BudgetLimits {
             object_store_reads_max: u64::MAX,
             timeout: None,
             pool: None,
+            tenant_pools: Arc::default(),
             view: None,
         }
+    }
+}
+
+impl BudgetLimits {
+    /// Returns the pools that the query charges.
+    fn pools(&self) -> impl Iterator<Item = &Arc<MemoryPool>> {
+        self.pool.iter().chain(&*self.tenant_pools)
     }
 }
 
@@ -96,7 +106,9 @@ impl BudgetView {
 /// Memory of all queries together: each charge of a query is also a charge here.
 #[derive(Debug)]
 pub struct MemoryPool {
-    bytes_max: u64,
+    bytes_max: AtomicU64,
+    /// Tenant whose queries charge the pool; `None` for the pool of all queries.
+    tenant: Option<Arc<str>>,
     bytes: AtomicU64,
     bytes_peak: AtomicU64,
 }
@@ -104,7 +116,22 @@ pub struct MemoryPool {
 impl MemoryPool {
     /// Returns an empty pool with a limit.
     pub fn new(bytes_max: u64) -> MemoryPool {
-        MemoryPool { bytes_max, bytes: AtomicU64::new(0), bytes_peak: AtomicU64::new(0) }
+        MemoryPool {
+            bytes_max: AtomicU64::new(bytes_max),
+            tenant: None,
+            bytes: AtomicU64::new(0),
+            bytes_peak: AtomicU64::new(0),
+        }
+    }
+
+    /// Returns an empty pool of a tenant's queries, without a limit.
+    pub fn of_tenant(tenant: Arc<str>) -> MemoryPool {
+        MemoryPool { tenant: Some(tenant), ..MemoryPool::new(u64::MAX) }
+    }
+
+    /// Sets the limit for later charges.
+    pub fn set_bytes_max(&self, bytes_max: u64) {
+        self.bytes_max.store(bytes_max, Ordering::Relaxed);
     }
 
     /// Returns the charged bytes.
@@ -128,10 +155,14 @@ impl MemoryPool {
     fn charge(&self, bytes: u64) -> Result<(), BudgetError> {
         let reached = self.bytes.fetch_add(bytes, Ordering::Relaxed) + bytes;
         self.bytes_peak.fetch_max(reached, Ordering::Relaxed);
-        if reached > self.bytes_max {
-            return Err(BudgetError::PoolExceeded { limit: self.bytes_max, reached });
+        let limit = self.bytes_max.load(Ordering::Relaxed);
+        match &self.tenant {
+            _ if reached <= limit => Ok(()),
+            None => Err(BudgetError::PoolExceeded { limit, reached }),
+            Some(tenant) => {
+                Err(BudgetError::TenantExceeded { tenant: Arc::clone(tenant), limit, reached })
+            }
         }
-        Ok(())
     }
 
     fn release(&self, bytes: u64) {
@@ -215,6 +246,19 @@ pub enum BudgetError {
          (--query.max-memory-total)"
     )]
     PoolExceeded {
+        /// Limit.
+        limit: u64,
+        /// Bytes that exceed it.
+        reached: u64,
+    },
+    /// The queries of a tenant exceed its memory limit; this one charged last.
+    #[error(
+        "queries of tenant {tenant} need {reached} bytes of memory together, the limit is {limit} \
+         (query_memory of tenants in the configuration file)"
+    )]
+    TenantExceeded {
+        /// Tenant.
+        tenant: Arc<str>,
         /// Limit.
         limit: u64,
         /// Bytes that exceed it.
@@ -374,16 +418,18 @@ impl Budget {
         let reached = self.0.memory_bytes.fetch_add(bytes, Ordering::Relaxed) + bytes;
         self.0.memory_bytes_peak.fetch_max(reached, Ordering::Relaxed);
         let all = self.0.limits.pool.as_ref().map_or(Ok(()), |pool| pool.charge(bytes));
+        let mut of_tenants = Ok(());
+        for pool in &*self.0.limits.tenant_pools {
+            of_tenants = of_tenants.and(pool.charge(bytes));
+        }
         within(reached, self.0.limits.memory_bytes_max, BudgetResource::Memory)?;
-        all
+        of_tenants.and(all)
     }
 
     /// Releases charged bytes.
     pub fn release_memory(&self, bytes: u64) {
         self.0.memory_bytes.fetch_sub(bytes, Ordering::Relaxed);
-        if let Some(pool) = &self.0.limits.pool {
-            pool.release(bytes);
-        }
+        self.0.limits.pools().for_each(|pool| pool.release(bytes));
     }
 
     /// Returns the decoded samples so far.
@@ -424,9 +470,8 @@ impl Budget {
 impl Drop for Account {
     /// Releases charges that last as long as the query.
     fn drop(&mut self) {
-        if let Some(pool) = &self.limits.pool {
-            pool.release(*self.memory_bytes.get_mut());
-        }
+        let bytes = *self.memory_bytes.get_mut();
+        self.limits.pools().for_each(|pool| pool.release(bytes));
     }
 }
 

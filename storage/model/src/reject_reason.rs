@@ -35,13 +35,15 @@ pub enum RejectReason {
     ActiveSeries,
     /// The limit of active series of one metric is reached.
     ActiveSeriesOfMetric,
+    /// The limit of active series of one tenant is reached.
+    ActiveSeriesOfTenant,
     /// The head has no memory for new series.
     HeadSize,
 }
 
 impl RejectReason {
     /// All reasons, in the order of their discriminants.
-    pub const ALL: [RejectReason; 15] = [
+    pub const ALL: [RejectReason; 16] = [
         RejectReason::InvalidLabels,
         RejectReason::DuplicateLabel,
         RejectReason::Reference,
@@ -56,14 +58,15 @@ impl RejectReason {
         RejectReason::DuplicateTimestamp,
         RejectReason::ActiveSeries,
         RejectReason::ActiveSeriesOfMetric,
+        RejectReason::ActiveSeriesOfTenant,
         RejectReason::HeadSize,
     ];
 
     /// Returns whether a limit of the head was reached, which may have room later. The store logs
     /// these.
     pub fn is_for_want_of_room(self) -> bool {
-        use RejectReason::{ActiveSeries, ActiveSeriesOfMetric, HeadSize};
-        matches!(self, ActiveSeries | ActiveSeriesOfMetric | HeadSize)
+        use RejectReason::{ActiveSeries, ActiveSeriesOfMetric, ActiveSeriesOfTenant, HeadSize};
+        matches!(self, ActiveSeries | ActiveSeriesOfMetric | ActiveSeriesOfTenant | HeadSize)
     }
 
     /// Returns the value of the label `reason` in metrics.
@@ -83,6 +86,7 @@ impl RejectReason {
             RejectReason::DuplicateTimestamp => "duplicate_timestamp",
             RejectReason::ActiveSeries => "active_series",
             RejectReason::ActiveSeriesOfMetric => "active_series_per_metric",
+            RejectReason::ActiveSeriesOfTenant => "active_series_per_tenant",
             RejectReason::HeadSize => "head_size",
         }
     }
@@ -105,6 +109,7 @@ impl fmt::Display for RejectReason {
             RejectReason::DuplicateTimestamp => "duplicate sample for timestamp",
             RejectReason::ActiveSeries => "too many active series",
             RejectReason::ActiveSeriesOfMetric => "too many active series of one metric",
+            RejectReason::ActiveSeriesOfTenant => "too many active series of the tenant",
             RejectReason::HeadSize => "no memory for new series",
         })
     }

@@ -32,7 +32,8 @@ impl Core {
     ) -> Result<(Arc<Core>, Replay, Meta), StoreError> {
         let exemplar_ring = ExemplarRing::open(&lsm, options.exemplars_max).await?;
         let metadata = Metadata::open(&lsm).await?;
-        let head = Head::new(HeadLimits::new(&options), &options.sizes);
+        let head =
+            Head::new(HeadLimits::new(&options), options.tenant_label.clone(), &options.sizes);
         let tombstones = Tombstones::new(std::mem::take(&mut meta.tombstones));
         let (log, replay) = replay(&lsm, &head, &meta, &tombstones).await?;
         tracing::info!(

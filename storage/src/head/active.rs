@@ -1,4 +1,4 @@
-//! Counts of active series, in total and by metric, and of samples refused by their limits.
+//! Counts of active series, in total, by metric and by tenant, and of samples refused by their limits.
 //!
 //! A series is active from the decision on its first sample until all its samples are sealed. If
 //! a commit fails, its new series stay counted; the store takes no more writes anyway.
@@ -13,6 +13,8 @@ use model::{Labels, RejectReason};
 use crate::keys::metric_hash;
 use crate::options::StoreOptions;
 use crate::outcome::{Overflow, RefusedSeries};
+
+use super::tenants::{TenantCounts, TenantSeriesLimits};
 
 /// Maximum number of pairs of metric and limit that are counted separately.
 const OFFENDERS_MAX: usize = 32;
@@ -65,6 +67,8 @@ struct ActiveState {
     count: usize,
     /// Metrics by the hash of their name; names with the same hash are counted together.
     metrics: HashMap<u64, OfMetric, RandomState>,
+    /// Present if tenants are counted.
+    tenants: Option<TenantCounts>,
     refused: Vec<RefusedSeries>,
     /// Samples that were refused since the last warning.
     unwarned: u64,
@@ -79,6 +83,24 @@ struct OfMetric {
 }
 
 impl Active {
+    /// Returns counts without a series; with a label, by its value, too.
+    pub(crate) fn new(tenant_label: Option<String>) -> Active {
+        let tenants = tenant_label.map(TenantCounts::new);
+        Active(Mutex::new(ActiveState { tenants, ..ActiveState::default() }))
+    }
+
+    /// Sets the limits of active series by tenant, if tenants are counted.
+    pub(crate) fn set_tenant_limits(&self, limits: TenantSeriesLimits) {
+        if let Some(tenants) = &mut self.lock().tenants {
+            tenants.limits = limits;
+        }
+    }
+
+    /// Returns the number of active series of each tenant.
+    pub(crate) fn tenant_series(&self) -> Vec<(String, usize)> {
+        self.lock().tenants.as_ref().map_or_else(Vec::new, TenantCounts::all)
+    }
+
     /// Returns the number of active series.
     pub(crate) fn count(&self) -> usize {
         self.lock().count
@@ -98,6 +120,11 @@ impl Active {
         if state.count >= limits.series_max {
             return Err(RejectReason::ActiveSeries);
         }
+        if let Some((found, limit)) = state.tenants.as_ref().map(|tenants| tenants.of(labels))
+            && found >= limit
+        {
+            return Err(RejectReason::ActiveSeriesOfTenant);
+        }
         let of_metric = state.metrics.get(&metric_hash(labels.metric_name()));
         if of_metric.is_some_and(|metric| metric.count >= limits.series_per_metric_max) {
             return Err(RejectReason::ActiveSeriesOfMetric);
@@ -109,6 +136,9 @@ impl Active {
     pub(crate) fn enter(&self, labels: &Labels) {
         let mut state = self.lock();
         state.count += 1;
+        if let Some(tenants) = &mut state.tenants {
+            tenants.enter(labels);
+        }
         let hash = metric_hash(labels.metric_name());
         let new = || OfMetric { count: 0, example: labels.clone() };
         state.metrics.entry(hash).or_insert_with(new).count += 1;
@@ -118,6 +148,9 @@ impl Active {
     pub(crate) fn leave(&self, labels: &Labels) {
         let mut state = self.lock();
         state.count = state.count.saturating_sub(1);
+        if let Some(tenants) = &mut state.tenants {
+            tenants.leave(labels);
+        }
         let hash = metric_hash(labels.metric_name());
         if let Some(metric) = state.metrics.get_mut(&hash) {
             metric.count -= 1;
@@ -144,7 +177,7 @@ impl Active {
         let metric = labels.metric_name();
         state.count_refused(metric, reason, samples);
         let (metric, metric_series) = match reason {
-            RejectReason::ActiveSeriesOfMetric => {
+            RejectReason::ActiveSeriesOfMetric | RejectReason::ActiveSeriesOfTenant => {
                 let found = state.metrics.get(&metric_hash(metric));
                 (metric.to_owned(), found.map_or(0, |metric| metric.count))
             }
@@ -152,6 +185,9 @@ impl Active {
         };
         let (found, limit) = match reason {
             RejectReason::ActiveSeriesOfMetric => (metric_series, limits.series_per_metric_max),
+            RejectReason::ActiveSeriesOfTenant => {
+                state.tenants.as_ref().map_or((0, 0), |tenants| tenants.of(labels))
+            }
             RejectReason::ActiveSeries => (state.count, limits.series_max),
             _ => (bytes, limits.bytes_max),
         };

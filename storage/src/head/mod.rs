@@ -8,6 +8,7 @@ pub(crate) mod cardinality;
 mod drop;
 mod order;
 pub(crate) mod series;
+mod tenants;
 mod window;
 
 use std::collections::BTreeSet;
@@ -31,6 +32,7 @@ use active::Active;
 pub(crate) use active::HeadLimits;
 use order::HeadOrder;
 use series::HeadSeries;
+pub use tenants::TenantSeriesLimits;
 
 /// Shards of the series and of the table of labels; a power of two.
 const SHARD_COUNT: usize = 64;
@@ -114,7 +116,7 @@ impl KnownLabels for Head {
 
 impl Head {
     /// Creates a head without series.
-    pub(crate) fn new(limits: HeadLimits, sizes: &Sizes) -> Head {
+    pub(crate) fn new(limits: HeadLimits, tenant_label: Option<String>, sizes: &Sizes) -> Head {
         Head {
             shards: (0..SHARD_COUNT).map(|_| Mutex::default()).collect(),
             slots: (0..SHARD_COUNT).map(|_| RwLock::default()).collect(),
@@ -125,7 +127,7 @@ impl Head {
             compared_series_max: sizes.compared_series_max,
             open_windows: Mutex::default(),
             generation: AtomicU64::new(0),
-            active: Active::default(),
+            active: Active::new(tenant_label),
             series_bytes: AtomicUsize::new(0),
             index_bytes: AtomicUsize::new(0),
             limits,
@@ -473,6 +475,16 @@ impl Head {
     /// Returns the number of active series.
     pub(crate) fn active_count(&self) -> usize {
         self.active.count()
+    }
+
+    /// Returns the number of active series of each tenant.
+    pub(crate) fn tenant_series(&self) -> Vec<(String, usize)> {
+        self.active.tenant_series()
+    }
+
+    /// Sets the limits of active series by tenant.
+    pub(crate) fn set_tenant_limits(&self, limits: TenantSeriesLimits) {
+        self.active.set_tenant_limits(limits);
     }
 
     /// Returns the refused samples of series beyond a limit, by metric and limit.

@@ -18,6 +18,7 @@ use tokio::task::JoinHandle;
 use crate::core::Core;
 use crate::error::StoreError;
 use crate::follow::{Behind, Follower, Progress};
+use crate::head::TenantSeriesLimits;
 use crate::head::cardinality::Cardinality;
 use crate::keys;
 use crate::log::queue::{BatchReservation, PendingWrite};
@@ -265,6 +266,18 @@ impl Store {
         budget: &Budget,
     ) -> Result<Cardinality, BudgetError> {
         self.core.head.cardinality(matchers, limit, &mut Checkpoint::new(budget))
+    }
+
+    /// Returns the number of active series of each tenant that has some, in any order.
+    pub fn tenant_series(&self) -> Vec<(String, usize)> {
+        self.core.head.tenant_series()
+    }
+
+    /// Sets the limits of active series by tenant, if [`StoreOptions::tenant_label`] is set.
+    ///
+    /// [`StoreOptions::tenant_label`]: crate::StoreOptions::tenant_label
+    pub fn set_tenant_limits(&self, limits: TenantSeriesLimits) {
+        self.core.head.set_tenant_limits(limits);
     }
 
     /// Returns the time of the store's clock, in ms since the epoch.

@@ -2,6 +2,7 @@
 
 mod data;
 mod isolation;
+mod limits;
 mod requests;
 
 use std::collections::BTreeSet;
