@@ -13,7 +13,8 @@ const README_BYTES_MAX: usize = 9_000;
 const ARCHITECTURE_BYTES_MAX: usize = 20_000;
 
 /// Flags of other programs, and forms of flags, that documents name.
-const OTHER_FLAGS: [&str; 44] = [
+const OTHER_FLAGS: [&str; 51] = [
+    "age",
     "alertmanagers.url",
     "all-targets",
     "bench",
@@ -39,6 +40,7 @@ const OTHER_FLAGS: [&str; 44] = [
     "no-query-range.align-range-with-step",
     "no-query-range.partial-response",
     "no-query.partial-response",
+    "only",
     "query",
     "query-frontend.downstream-url",
     "query-frontend.vertical-shards",
@@ -53,6 +55,11 @@ const OTHER_FLAGS: [&str; 44] = [
     "remote-write.config-file",
     "restore-ignored-label",
     "rule-file",
+    "scrapes",
+    "scrapes-per-request",
+    "series",
+    "series-per-request",
+    "settle",
     "sweep",
     "test",
     "version",
