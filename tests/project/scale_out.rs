@@ -161,14 +161,22 @@ fn files_name_services_and_their_ports() {
 
 #[test]
 fn agents_differ_by_their_shard_alone() {
-    let [first, second] = [0, 1].map(|shard| text(&format!("compose/scale-out/agent-{shard}.yml")));
-    let moved = first
+    let agents = [0, 1].map(|shard| text(&format!("compose/scale-out/agent-{shard}.yml")));
+    let regex = |agent: &String| {
+        let rule = agent.lines().find_map(|line| line.trim().strip_prefix("regex: \"")).unwrap();
+        rule.trim_end_matches('"').to_owned()
+    };
+    let [first, second] = agents.each_ref().map(regex);
+    let moved = agents[0]
         .replace("agent of shard 0", "agent of shard 1")
-        .replace("regex: \"0\"", "regex: \"1\"")
+        .replace(&first, &second)
         .replace("shard-0-writer", "shard-1-writer");
-    assert_eq!(moved, second);
-    let shards = yaml("deploy/scale-out/shards.yml")["endpoints"].as_array().unwrap().len();
-    assert!(first.contains(&format!("modulus: {shards}\n")));
+    assert_eq!(moved, agents[1]);
+    // Each slot belongs to one shard, and both have as many.
+    let slots = [first, second].map(|rule| Regex::new(&format!("^(?:{rule})$")).unwrap());
+    let owners = |slot: &usize| slots.each_ref().map(|rule| rule.is_match(&slot.to_string()));
+    assert!((0..1024).all(|slot| owners(&slot) == [slot < 512, slot >= 512]));
+    assert!(!slots[1].is_match("1024"));
 }
 
 #[test]

@@ -9,6 +9,7 @@ mod agents;
 mod data;
 mod frontend;
 mod local;
+mod otlp;
 mod queries;
 mod relabelling;
 mod resharding;

@@ -52,7 +52,7 @@ impl Topology {
         let writers: Vec<Node> = (0..SHARDS)
             .map(|shard| {
                 let grpc = format!("127.0.0.1:{}", free_port());
-                Node::start(&directory, shard, &grpc, &[])
+                Node::start(&directory, shard, &grpc, &["--web.enable-otlp-receiver"])
             })
             .collect();
         let addresses: Vec<&str> = writers.iter().map(|node| &node.grpc[..]).collect();
