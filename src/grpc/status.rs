@@ -8,6 +8,7 @@ use axum::response::{IntoResponse, Response};
 use wire::thanos::RequestError;
 
 use crate::http::error::ApiError;
+use crate::listener::LastResponse;
 use crate::query::QueryFailure;
 
 /// Content type of all responses.
@@ -89,6 +90,10 @@ impl IntoResponse for Status {
         *response.headers_mut() = self.trailers();
         let headers = response.headers_mut();
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(CONTENT_TYPE));
+        if self.code == Code::Unavailable {
+            // The client repeats the call, perhaps at another node of the same name.
+            response.extensions_mut().insert(LastResponse);
+        }
         response
     }
 }

@@ -20,12 +20,12 @@ use hyper::server::conn::http2;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 
 use super::connections::Answering;
 use super::slow_client::StallAllowance;
-use super::{Connection, Protocol};
+use super::{Connection, LastResponse, Protocol};
 use crate::query::active::Client;
 use crate::query::sending::IsLong;
 
@@ -53,6 +53,11 @@ const SMALL_BYTES_MAX: u64 = 1 << 10;
 const UNREAD_MAX: usize = 32;
 /// Maximum interval of checks for slow clients and idle connections.
 const CHECK_INTERVAL: Duration = Duration::from_secs(5);
+/// Age at which a connection of gRPC ends. Its client connects again, perhaps to another node of the
+/// same name.
+const CALLS_AGE: Duration = Duration::from_secs(300);
+/// Maximum seconds added to the age, so that connections do not all end at one time.
+const CALLS_AGE_SPREAD: u16 = 60;
 
 /// Serves until either side closes, or the client is idle or too slow.
 pub(super) async fn serve<S>(connection: Connection, stream: S) -> Result<(), String>
@@ -79,7 +84,7 @@ where
             .serve_connection(TokioIo::new(stream), service)
     };
     let mut serving = std::pin::pin!(serving);
-    let mut stopping = connection.stopping.clone();
+    let mut ending = std::pin::pin!(wait_for_end(&connection, &streams));
     let read_timeout = connection.serving.limits.read_timeout;
     let stall_timeout = connection.serving.limits.write_stall_timeout;
     let mut checks = tokio::time::interval(CHECK_INTERVAL.min(read_timeout).min(stall_timeout));
@@ -87,7 +92,7 @@ where
     loop {
         tokio::select! {
             ended = &mut serving => return ended.map_err(|error| error.to_string()),
-            () = stopping.asked(), if !is_stopping => {
+            () = &mut ending, if !is_stopping => {
                 is_stopping = true;
                 serving.as_mut().graceful_shutdown();
             }
@@ -104,6 +109,22 @@ where
     }
 }
 
+/// Waits until the connection shall accept no more requests.
+async fn wait_for_end(connection: &Connection, streams: &Streams) {
+    let age = match connection.serving.protocol {
+        Protocol::Web => Duration::MAX,
+        Protocol::Grpc => {
+            CALLS_AGE + Duration::from_secs((connection.address.port() % CALLS_AGE_SPREAD).into())
+        }
+    };
+    let mut stopping = connection.stopping.clone();
+    tokio::select! {
+        () = stopping.asked() => {}
+        () = streams.last_response.notified() => {}
+        () = tokio::time::sleep(age) => {}
+    }
+}
+
 async fn answer(
     connection: Arc<Connection>,
     streams: Arc<Streams>,
@@ -113,7 +134,7 @@ async fn answer(
     let unread = Arc::clone(&streams.unread);
     let heads = Arc::clone(&streams.heads);
     let allowance = connection.serving.limits.write_allowance();
-    let stream = Stream::begin(streams, connection.tracked.begin_request(), allowance);
+    let stream = Stream::begin(Arc::clone(&streams), connection.tracked.begin_request(), allowance);
     let kib = head_kib(&request);
     let own = heads.try_acquire_many_owned(kib);
     let all = Arc::clone(&connection.serving.heads).try_acquire_many_owned(kib);
@@ -134,6 +155,9 @@ async fn answer(
     let client = Client::at(connection.address);
     let response = connection.answer(request, client).await?;
     drop(permit);
+    if response.extensions().get::<LastResponse>().is_some() {
+        streams.last_response.notify_one();
+    }
     let is_long = response.extensions().get::<IsLong>().is_some();
     Ok(response.map(|body| {
         let is_small = Body::size_hint(&body).upper().is_some_and(|most| most <= SMALL_BYTES_MAX);
@@ -157,6 +181,8 @@ struct Streams {
     unread: Arc<Semaphore>,
     /// Permits for heads of running requests, in KiB.
     heads: Arc<Semaphore>,
+    /// Notified of a [`LastResponse`].
+    last_response: Notify,
 }
 
 struct Open {
@@ -174,6 +200,7 @@ impl Streams {
             open: Mutex::new(open),
             unread: Arc::new(Semaphore::new(UNREAD_MAX)),
             heads: Arc::new(Semaphore::new(OWN_HEADS_KIB_MAX)),
+            last_response: Notify::new(),
         }
     }
 
@@ -287,7 +314,7 @@ impl hyper::body::Body for Pieces {
 mod tests {
     use std::net::SocketAddr;
 
-    use axum::Router;
+    use axum::{Extension, Router};
     use axum::routing::get;
     use hyper::client::conn::http2 as client;
     use hyper_util::service::TowerToHyperService;
@@ -312,15 +339,22 @@ mod tests {
 
     impl Opened {
         async fn after(handshake_time: Duration) -> Opened {
+            Opened::with(Protocol::Web, handshake_time).await
+        }
+
+        async fn with(protocol: Protocol, handshake_time: Duration) -> Opened {
             let limits = ConnectionLimits {
                 connections_max: 1,
                 read_timeout: READ_TIMEOUT,
                 write_stall_timeout: Duration::from_secs(60),
                 shutdown_timeout: Duration::ZERO,
             };
-            let router = Router::new().route("/", get(|| async { "an answer" }));
+            let last = || async { (Extension(LastResponse), "an answer") };
+            let router = Router::new()
+                .route("/", get(|| async { "an answer" }))
+                .route("/last", get(last));
             let serving = Serving {
-                protocol: Protocol::Web,
+                protocol,
                 service: TowerToHyperService::new(router),
                 web: Arc::default(),
                 limits,
@@ -350,7 +384,12 @@ mod tests {
         }
 
         async fn ask(&mut self) -> StatusCode {
-            let request = Request::get("https://localhost/").body(Body::empty()).unwrap();
+            self.ask_for("/").await
+        }
+
+        async fn ask_for(&mut self, path: &str) -> StatusCode {
+            let uri = format!("https://localhost{path}");
+            let request = Request::get(uri).body(Body::empty()).unwrap();
             self.sender.send_request(request).await.unwrap().status()
         }
     }
@@ -370,6 +409,32 @@ mod tests {
         let rest = READ_TIMEOUT / 3;
         let elapsed = last.elapsed();
         assert!(elapsed >= rest && elapsed <= rest + 2 * CHECK_INTERVAL, "{elapsed:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_old_connection_of_grpc_ends_and_one_of_the_page_stays() {
+        let ends = async |protocol| {
+            let mut opened = Opened::with(protocol, Duration::ZERO).await;
+            let opened_at = Instant::now();
+            while opened_at.elapsed() < CALLS_AGE * 3 && !opened.client.is_finished() {
+                assert_eq!(opened.ask().await, StatusCode::OK);
+                sleep(CALLS_AGE / 10).await;
+            }
+            opened.client.is_finished()
+        };
+        assert!(ends(Protocol::Grpc).await);
+        assert!(!ends(Protocol::Web).await);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_connection_ends_after_a_last_response() {
+        let mut opened = Opened::with(Protocol::Grpc, Duration::ZERO).await;
+        assert_eq!(opened.ask().await, StatusCode::OK);
+        let asked_at = Instant::now();
+        assert_eq!(opened.ask_for("/last").await, StatusCode::OK);
+        let _ = (&mut opened.served).await.unwrap();
+        let _ = (&mut opened.client).await.unwrap();
+        assert!(asked_at.elapsed() < CHECK_INTERVAL);
     }
 
     #[tokio::test(start_paused = true)]

@@ -93,6 +93,11 @@ struct Connection {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct VerifiedClient;
 
+/// Marker in the HTTP extensions of a response in HTTP/2: its connection accepts no more requests.
+/// Those that run are answered.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct LastResponse;
+
 /// Pending response of the router.
 type Routed = <TowerToHyperService<Router> as Service<Request<Incoming>>>::Future;
 
