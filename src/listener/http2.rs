@@ -314,8 +314,8 @@ impl hyper::body::Body for Pieces {
 mod tests {
     use std::net::SocketAddr;
 
-    use axum::{Extension, Router};
     use axum::routing::get;
+    use axum::{Extension, Router};
     use hyper::client::conn::http2 as client;
     use hyper_util::service::TowerToHyperService;
     use tokio::io::DuplexStream;
@@ -350,9 +350,8 @@ mod tests {
                 shutdown_timeout: Duration::ZERO,
             };
             let last = || async { (Extension(LastResponse), "an answer") };
-            let router = Router::new()
-                .route("/", get(|| async { "an answer" }))
-                .route("/last", get(last));
+            let router =
+                Router::new().route("/", get(|| async { "an answer" })).route("/last", get(last));
             let serving = Serving {
                 protocol,
                 service: TowerToHyperService::new(router),

@@ -16,6 +16,8 @@ pub const INTERVAL_MS: i64 = 15_000;
 const SCRAPES_PER_HOUR: usize = 240;
 /// Maximum jitter of a gauge's scrape.
 const JITTER_MS: u64 = 50;
+/// Maximum number of scrapes by which a sample is sent late, ten minutes.
+const LATE_SCRAPES: u64 = 40;
 /// Paths of the counters.
 pub const PATHS: [&str; 8] = [
     "/api/v1/items",
@@ -55,15 +57,18 @@ pub struct Dataset {
     pub scrapes_per_request: usize,
     /// True if a third of the targets is replaced every hour.
     pub is_churning: bool,
+    /// True if a tenth of the samples is sent up to [`LATE_SCRAPES`] scrapes later.
+    pub is_late: bool,
     /// Time between two of the 512 steps of a query in s.
     pub step_s: i64,
 }
 
 /// All datasets.
-pub const DATASETS: [Dataset; 4] = [
+pub const DATASETS: [Dataset; 5] = [
     SMALL,
     Dataset { name: "wide", clusters: 10, scrapes: 240, step_s: 5, ..SMALL },
     Dataset { name: "churn", is_churning: true, ..SMALL },
+    Dataset { name: "late", is_late: true, ..SMALL },
     Dataset {
         name: "long",
         counters: 96,
@@ -86,6 +91,7 @@ const SMALL: Dataset = Dataset {
     scrapes: 1_024,
     scrapes_per_request: 1,
     is_churning: false,
+    is_late: false,
     step_s: 15,
 };
 
@@ -179,6 +185,15 @@ struct Target {
     phase_ms: i64,
     random: Random,
     series: Vec<Series>,
+    /// Samples to be sent late.
+    held_back: Vec<HeldBack>,
+}
+
+/// Sample that is sent with a later scrape.
+struct HeldBack {
+    scrape: usize,
+    series_index: usize,
+    sample: (i64, f64),
 }
 
 struct Series {
@@ -194,8 +209,9 @@ impl Target {
         let mut random = Random::new(seed);
         let margin = JITTER_MS as i64 + 1;
         let phase_ms = margin + random.below((INTERVAL_MS - 2 * margin) as u64) as i64;
+        let (series, held_back) = (Vec::new(), Vec::new());
         let mut target =
-            Target { kind, cluster, index, generation: 0, phase_ms, random, series: Vec::new() };
+            Target { kind, cluster, index, generation: 0, phase_ms, random, series, held_back };
         let labels = target.labels(dataset);
         for (position, labels) in labels.into_iter().enumerate() {
             let (value, growth) = match kind {
@@ -274,20 +290,32 @@ impl Target {
             count += self.replace(dataset, self.time_ms(start_ms, scrapes.start), encoder);
         }
         let mut samples = vec![Vec::with_capacity(scrapes.len()); self.series.len()];
-        for scrape in scrapes {
+        for scrape in scrapes.clone() {
             self.advance();
             let jitter_ms = match self.kind {
                 Kind::Gauges => self.random.below(2 * JITTER_MS + 1) as i64 - JITTER_MS as i64,
                 Kind::Counters | Kind::Histogram => 0,
             };
             let time_ms = self.time_ms(start_ms, scrape) + jitter_ms;
-            for (series, samples) in self.series.iter().zip(&mut samples) {
-                samples.push((time_ms, series.value));
+            for (series_index, samples) in samples.iter_mut().enumerate() {
+                let sample = (time_ms, self.series[series_index].value);
+                if dataset.is_late && self.random.below(10) == 0 {
+                    let scrape = scrape + 1 + self.random.below(LATE_SCRAPES) as usize;
+                    self.held_back.push(HeldBack { scrape, series_index, sample });
+                } else {
+                    samples.push(sample);
+                }
             }
         }
-        for (series, samples) in self.series.iter().zip(&samples) {
+        for (series, samples) in self.series.iter().zip(&samples).filter(|(_, s)| !s.is_empty()) {
             encoder.push(&series.labels, samples.iter().copied());
             count += samples.len();
+        }
+        let is_last = scrapes.end == dataset.scrapes;
+        let is_due = |held: &mut HeldBack| is_last || held.scrape < scrapes.end;
+        for held in self.held_back.extract_if(.., is_due) {
+            encoder.push(&self.series[held.series_index].labels, [held.sample]);
+            count += 1;
         }
         count
     }
@@ -403,7 +431,7 @@ mod tests {
     #[test]
     fn datasets_have_documented_sizes() {
         let counts = DATASETS.map(|dataset| dataset.series_count());
-        assert_eq!(counts, [7_400, 74_000, 7_400, 200]);
+        assert_eq!(counts, [7_400, 74_000, 7_400, 7_400, 200]);
         for dataset in DATASETS {
             let parts = dataset.parts(3);
             let series: usize =
@@ -430,7 +458,10 @@ mod tests {
         for dataset in DATASETS.map(|dataset| tiny(&dataset)) {
             for (labels, samples) in held(&dataset, 2, 100) {
                 assert!(labels.is_sorted(), "{labels:?}");
-                assert!(samples.is_sorted_by(|a, b| a.0 < b.0), "{labels:?}");
+                let is_sorted = samples.is_sorted_by(|a, b| a.0 < b.0);
+                assert_eq!(is_sorted, !dataset.is_late, "{labels:?}");
+                let times: BTreeSet<i64> = samples.iter().map(|(time_ms, _)| *time_ms).collect();
+                assert_eq!(times.len(), samples.len(), "{labels:?}");
                 assert!(samples.iter().all(|(t, _)| (0..dataset.end_ms(0)).contains(t)));
             }
         }

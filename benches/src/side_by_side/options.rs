@@ -20,7 +20,7 @@ pub struct Options {
     /// is the reference of the comparison.
     #[arg(long = "start", value_name = "SERVER", value_parser = target, required = true)]
     pub servers: Vec<Target>,
-    /// Dataset: small, wide, churn, long, or all of them, one after the other.
+    /// Dataset: small, wide, churn, late, long, or all of them, one after the other.
     #[arg(long = "dataset", value_name = "NAME", default_value = "small", value_parser = datasets)]
     pub datasets: Datasets,
     /// Age of the newest sample, such as 3m or 24h.

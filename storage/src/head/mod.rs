@@ -9,6 +9,8 @@ mod drop;
 mod order;
 pub(crate) mod series;
 mod tenants;
+#[cfg(test)]
+mod tests;
 mod window;
 
 use std::collections::BTreeSet;

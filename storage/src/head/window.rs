@@ -19,12 +19,12 @@ use std::sync::{Arc, OnceLock};
 use bytes::Bytes;
 use model::{HistogramSample, ResetHint, TimeRange, prefetch};
 
-use crate::chunk::{FrameHeader, HistogramEncoder, encode_histograms};
+use crate::chunk::{Encoding, FrameHeader, HistogramEncoder, encode_histograms};
 use crate::epoch::Epoch;
 use crate::samples::columns::{ColumnSlot, Slot};
 use crate::samples::decided::DecidedHistogram;
 use crate::samples::part::{
-    Floats, Frame, Part, Parts, Run, TailRoom, push_starts, sorted_later_wins,
+    Floats, Frame, LateFloats, Part, Parts, Run, TailRoom, push_starts, sorted_later_wins,
 };
 use crate::samples::scratch::Scratch;
 use crate::window::Window;
@@ -81,14 +81,38 @@ struct Extra {
 
 /// Late samples. No time is raw both as a float and as a histogram. Raw samples are later writes
 /// than the frames.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Late {
+    /// Latest time.
+    max_ms: i64,
     frames: Vec<Bytes>,
     floats: Floats,
     histograms: Vec<HistogramSample>,
 }
 
 impl Late {
+    fn new() -> Late {
+        Late {
+            max_ms: i64::MIN,
+            frames: Vec::new(),
+            floats: Floats::default(),
+            histograms: Vec::new(),
+        }
+    }
+
+    /// Returns the samples if all are floats without starts.
+    fn plain(&self) -> Option<LateFloats> {
+        let are_plain = self.histograms.is_empty()
+            && self.floats.starts.is_empty()
+            && self.frames.iter().all(|frame| {
+                FrameHeader::read(frame).is_ok_and(|header| header.encoding == Encoding::Gorilla)
+            });
+        are_plain.then(|| LateFloats {
+            frames: self.frames.clone(),
+            samples: sorted_later_wins(&self.floats).samples,
+        })
+    }
+
     fn bytes(&self) -> usize {
         size_of::<Late>()
             + frames_bytes(&self.frames)
@@ -162,17 +186,33 @@ impl OpenWindow {
 
     #[cold]
     fn append_late(&mut self, timestamp_ms: i64, value: f64, start_ms: i64, s: &mut Scratch) {
-        // A late frame with the same time would win over the tail, so the tail is changed only
-        // if there are no late samples.
-        if self.late.is_none()
-            && let Ok(at) = self.tail.binary_search_by_key(&timestamp_ms, |(t, _)| *t)
-        {
-            self.tail[at].1 = value;
-            self.set_tail_start(at, start_ms);
-            return;
+        if self.is_late_before_tail() {
+            match self.tail.binary_search_by_key(&timestamp_ms, |(t, _)| *t) {
+                Ok(at) => {
+                    self.tail[at].1 = value;
+                    self.set_tail_start(at, start_ms);
+                    return;
+                }
+                Err(at)
+                    if timestamp_ms > self.framed_ms && start_ms == 0 && self.extra.is_none() =>
+                {
+                    if self.tail.len() < TAIL_LEN {
+                        if self.tail.len() == self.tail.capacity() {
+                            self.grow_tail(s);
+                        }
+                        self.tail.insert(at, (timestamp_ms, value));
+                        return;
+                    }
+                    self.encode_tail(s);
+                }
+                Err(_) => {}
+            }
         }
         self.is_condensed = false;
-        let late = self.late.get_or_insert_default();
+        // The column has the late samples of its time.
+        self.slot = OnceLock::new();
+        let late = self.late.get_or_insert_with(|| Box::new(Late::new()));
+        late.max_ms = late.max_ms.max(timestamp_ms);
         let before = late.bytes();
         late.histograms.retain(|sample| sample.timestamp_ms != timestamp_ms);
         let floats = &mut late.floats;
@@ -189,6 +229,12 @@ impl OpenWindow {
         }
         floats.samples.push((timestamp_ms, value));
         s.grown_bytes += late.bytes().saturating_sub(before);
+    }
+
+    /// Returns whether all late samples are earlier than the tail. Otherwise one with the time of a
+    /// sample in the tail would win over a later write to the tail.
+    fn is_late_before_tail(&self) -> bool {
+        self.late.as_deref().is_none_or(|late| late.max_ms <= self.framed_ms)
     }
 
     fn set_tail_start(&mut self, at: usize, start_ms: i64) {
@@ -325,7 +371,9 @@ impl OpenWindow {
 
     #[cold]
     fn append_late_histogram(&mut self, sample: &HistogramSample) {
-        let late = self.late.get_or_insert_default();
+        self.slot = OnceLock::new();
+        let late = self.late.get_or_insert_with(|| Box::new(Late::new()));
+        late.max_ms = late.max_ms.max(sample.timestamp_ms);
         let floats = &mut late.floats;
         while let Some(at) = floats.samples.iter().position(|(t, _)| *t == sample.timestamp_ms) {
             floats.samples.remove(at);
@@ -345,8 +393,7 @@ impl OpenWindow {
 
     /// See [`super::series::HeadSeries::holds`].
     pub(super) fn holds(&self, timestamp_ms: i64, bits: u64) -> Option<bool> {
-        // A late sample may win over the tail.
-        if self.late.is_some() {
+        if !self.is_late_before_tail() {
             return None;
         }
         let at = self.tail.binary_search_by_key(&timestamp_ms, |(t, _)| *t).ok()?;
@@ -355,7 +402,7 @@ impl OpenWindow {
 
     /// Returns the newest float up to a time, if it is in the tail and no other can be newer.
     pub(super) fn newest_raw(&self, end_ms: i64) -> Option<(i64, f64)> {
-        if self.late.is_some() || self.extra.is_some() {
+        if !self.is_late_before_tail() || self.extra.is_some() {
             return None;
         }
         let count = self.tail.partition_point(|(t, _)| *t <= end_ms);
@@ -386,9 +433,8 @@ impl OpenWindow {
         parts: &mut Parts,
         room: &mut TailRoom,
     ) {
-        if are_columns_kept && self.are_plain && !self.frames.is_empty() {
-            self.push_column(start_ms, end_ms, parts);
-        } else {
+        let has_column = are_columns_kept && self.push_column(start_ms, end_ms, parts);
+        if !has_column {
             push_frames(&self.frames, start_ms, end_ms, parts);
         }
         let extra = self.extra.as_deref();
@@ -400,7 +446,7 @@ impl OpenWindow {
         {
             parts.push(Part::Frame(Box::new(Frame::new(frame_of(encoder), None))));
         }
-        if let Some(late) = self.late.as_deref() {
+        if let Some(late) = self.late.as_deref().filter(|_| !has_column) {
             push_frames(&late.frames, start_ms, end_ms, parts);
             let Floats { samples, starts } = sorted_later_wins(&late.floats);
             push_floats(&samples, &starts, TimeRange { start_ms, end_ms }, parts, room);
@@ -414,10 +460,19 @@ impl OpenWindow {
 }
 
 impl OpenWindow {
-    /// Adds the samples of plain frames as a column, or as a run to be decoded into one.
-    fn push_column(&self, start_ms: i64, end_ms: i64, parts: &mut Parts) {
+    /// Adds the frames and late samples as a column, or as a run to be decoded into one. Returns
+    /// whether a column can have them.
+    fn push_column(&self, start_ms: i64, end_ms: i64, parts: &mut Parts) -> bool {
+        let has_histograms =
+            || self.extra.as_deref().is_some_and(|extra| extra.histograms.is_some());
+        if !self.are_plain
+            || self.frames.is_empty()
+            || self.late.is_some() && (!self.is_late_before_tail() || has_histograms())
+        {
+            return false;
+        }
         if self.framed_ms < start_ms || self.min_ms > end_ms {
-            return;
+            return true;
         }
         let slot = self.slot.get_or_init(Arc::default);
         let before = slot.column();
@@ -425,26 +480,36 @@ impl OpenWindow {
             && column.max_ms() == self.framed_ms
         {
             parts.push(Part::Column(Arc::clone(column)));
-            return;
+            return true;
         }
         let headers: Result<Vec<_>, _> = self.frames.iter().map(|f| FrameHeader::read(f)).collect();
-        let Ok(headers) = headers else {
-            return push_frames(&self.frames, start_ms, end_ms, parts);
+        let Ok(headers) = headers else { return false };
+        // A column that was decoded earlier has the late samples.
+        let late = match self.late.as_deref().filter(|_| before.is_none()) {
+            Some(late) => match late.plain() {
+                Some(late) => Some(Box::new(late)),
+                None => return false,
+            },
+            None => None,
         };
         let decoded_ms = before.as_ref().map_or(i64::MIN, |column| column.max_ms());
         let is_new = |header: &FrameHeader| header.max_ms > decoded_ms;
         let new_frames = self.frames.iter().zip(&headers).filter(|(_, header)| is_new(header));
         let sample_count = headers.iter().filter(|header| is_new(header)).map(|h| h.count as usize);
         let run = Run {
-            sample_count: sample_count.sum::<usize>() + before.as_ref().map_or(0, |c| c.len()),
-            min_ms: headers.first().map_or(self.min_ms, |header| header.min_ms),
+            sample_count: late.as_ref().map_or(0, |late| late.sample_count())
+                + sample_count.sum::<usize>()
+                + before.as_ref().map_or(0, |column| column.len()),
+            min_ms: self.min_ms,
             max_ms: self.framed_ms,
             frames: new_frames.map(|(frame, _)| frame.clone()).collect(),
             before,
+            late,
             key: None,
             column_slot: ColumnSlot::Frames(Arc::clone(slot)),
         };
         parts.push(Part::Run(Box::new(run)));
+        true
     }
 }
 

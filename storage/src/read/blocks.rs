@@ -338,11 +338,17 @@ impl ReadBlock<'_> {
             parts.push(match column_slot.column() {
                 Some(column) => Part::Column(column),
                 None => {
-                    let (before, frames) = (None, vec![frames.clone()]);
-                    let key = Some(self.key.clone());
-                    let run =
-                        Run { before, frames, key, column_slot, sample_count, min_ms, max_ms };
-                    Part::Run(Box::new(run))
+                    let frames = vec![frames.clone()];
+                    Part::Run(Box::new(Run {
+                        before: None,
+                        frames,
+                        late: None,
+                        key: Some(self.key.clone()),
+                        column_slot,
+                        sample_count,
+                        min_ms,
+                        max_ms,
+                    }))
                 }
             });
             return Ok(());

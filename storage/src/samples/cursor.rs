@@ -25,7 +25,8 @@ use model::{
 use super::columns::{Column, ColumnCache, KeptColumn};
 use super::decided::DecidedHistogram;
 use super::merge::{self, Mixed, MixedSample};
-use super::part::{Floats, Part, Parts, push_starts, sorted_later_wins};
+use super::merged::MergedFloats;
+use super::part::{Floats, Part, Parts};
 use super::raw::{push_samples, seen};
 use super::run::{column_of, decoded};
 use super::scratch::Scratch;
@@ -182,7 +183,7 @@ enum Open<'a> {
     Histograms(Box<OpenHistograms<'a>>),
     Raw { rest: &'a [(i64, f64)], starts: &'a [i64] },
     RawHistograms { rest: &'a [HistogramSample] },
-    Merged { floats: Floats, at: usize },
+    Merged { floats: MergedFloats, at: usize },
     Mixed { samples: Vec<MixedSample>, at: usize },
 }
 
@@ -308,24 +309,18 @@ impl<'a> PartsCursor<'a> {
     }
 
     /// Merges the floats of overlapping parts in order, each time once.
-    fn merge(&self, group: Range<usize>) -> Result<Floats, SourceError> {
+    fn merge(&self, group: Range<usize>) -> Result<MergedFloats, SourceError> {
         let mut in_order_of_writing: Vec<(u32, &Part)> = self.parts.ranked(group).collect();
         in_order_of_writing.sort_by_key(|(rank, _)| *rank);
-        let mut all = Floats::default();
+        let mut all = MergedFloats::default();
         let mut scratch = Scratch::new();
-        let range = self.start_ms..=self.end_ms;
         for (_, part) in in_order_of_writing {
-            let mut push = |timestamp_ms: i64, value: f64, start_ms: i64| {
-                if range.contains(&timestamp_ms) {
-                    if start_ms != 0 {
-                        push_starts(&mut all.starts, all.samples.len(), &[start_ms]);
-                    }
-                    all.samples.push((timestamp_ms, value));
-                }
-            };
-            self.for_each_float(part, &mut scratch, &mut push)?;
+            scratch.clear();
+            self.decode_floats(part, &mut scratch)?;
+            all.add_later(&scratch.timestamps, &scratch.values, &scratch.starts);
         }
-        Ok(sorted_later_wins(&all))
+        all.retain(self.start_ms, self.end_ms);
+        Ok(all)
     }
 
     /// Merges overlapping parts with histograms among them.
@@ -347,10 +342,13 @@ impl<'a> PartsCursor<'a> {
                 | Part::Column(_)
                 | Part::Tail(_)
                 | Part::Floats(_) => {
-                    let mut push = |timestamp_ms, value, start_ms| {
-                        all.push(Mixed::float(timestamp_ms, value, start_ms, rank));
-                    };
-                    self.for_each_float(part, &mut scratch, &mut push)?;
+                    scratch.clear();
+                    self.decode_floats(part, &mut scratch)?;
+                    let samples = scratch.timestamps.iter().zip(&scratch.values);
+                    all.extend(samples.enumerate().map(|(at, (timestamp_ms, value))| {
+                        let start_ms = scratch.starts.get(at).copied().unwrap_or(0);
+                        Mixed::float(*timestamp_ms, *value, start_ms, rank)
+                    }));
                 }
             }
         }
@@ -358,41 +356,20 @@ impl<'a> PartsCursor<'a> {
         Ok(merge::resolve(all, self.last_histogram.as_ref()))
     }
 
-    fn for_each_float(
-        &self,
-        part: &Part,
-        scratch: &mut Scratch,
-        push: &mut dyn FnMut(i64, f64, i64),
-    ) -> Result<(), SourceError> {
-        let push_column = |column: &Column, push: &mut dyn FnMut(i64, f64, i64)| {
-            let (timestamps, values) = column.samples();
-            let samples = timestamps.iter().zip(&values);
-            samples.for_each(|(timestamp_ms, value)| push(*timestamp_ms, *value, 0));
-        };
+    /// Appends the floats of a part to empty buffers.
+    fn decode_floats(&self, part: &Part, scratch: &mut Scratch) -> Result<(), SourceError> {
         match part {
-            Part::Tail(tail) => {
-                tail.samples()
-                    .iter()
-                    .for_each(|(timestamp_ms, value)| push(*timestamp_ms, *value, 0));
+            Part::Tail(tail) => scratch.push_all(tail.samples(), &[]),
+            Part::Floats(floats) => scratch.push_all(&floats.samples, &floats.starts),
+            Part::Column(column) => {
+                column.unpack(&mut scratch.timestamps, &mut scratch.values);
             }
-            Part::Floats(floats) => {
-                let Floats { samples, starts } = &**floats;
-                for (at, (timestamp_ms, value)) in samples.iter().enumerate() {
-                    push(*timestamp_ms, *value, starts.get(at).copied().unwrap_or(0));
-                }
-            }
-            Part::Column(column) => push_column(column, push),
             Part::Run(run) => {
                 let column = decoded(run).map_err(|e| self.damaged(part, e))?;
-                push_column(&column, push);
+                column.unpack(&mut scratch.timestamps, &mut scratch.values);
             }
             Part::Frame(frame) => {
-                scratch.clear();
                 scratch.decode(&frame.bytes).map_err(|e| self.damaged(part, e))?;
-                let samples = scratch.timestamps.iter().zip(&scratch.values);
-                for (at, (timestamp_ms, value)) in samples.enumerate() {
-                    push(*timestamp_ms, *value, scratch.starts.get(at).copied().unwrap_or(0));
-                }
             }
             Part::Histograms(_) => {}
         }
@@ -532,9 +509,8 @@ impl PartsCursor<'_> {
                 after(rest, batch)
             }
             Open::Merged { floats, at } => {
-                let starts = floats.starts.get(*at..).unwrap_or_default();
-                *at += push_samples(&floats.samples[*at..], starts, until_ms, batch);
-                after(&floats.samples[*at..], batch)
+                *at += floats.read(*at, until_ms, batch);
+                after(&floats.timestamps()[*at..], batch)
             }
             Open::Mixed { samples, at } => {
                 while let Some(sample) = samples.get(*at)

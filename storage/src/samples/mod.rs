@@ -5,6 +5,7 @@ pub(crate) mod columns;
 pub(crate) mod cursor;
 pub(crate) mod decided;
 mod merge;
+mod merged;
 pub(crate) mod part;
 mod raw;
 mod run;

@@ -47,6 +47,8 @@ pub(crate) struct Run {
     pub(crate) before: Option<Arc<KeptColumn>>,
     /// Single frames, or several frames end to end.
     pub(crate) frames: Vec<Bytes>,
+    /// Samples that were written later than the frames, inside their range of time.
+    pub(crate) late: Option<Box<LateFloats>>,
     /// Prefix of the block's key; `None` for the head.
     pub(crate) key: Option<Bytes>,
     /// Place of the column once it is decoded.
@@ -56,6 +58,14 @@ pub(crate) struct Run {
     /// Earliest and latest time by the headers.
     pub(crate) min_ms: i64,
     pub(crate) max_ms: i64,
+}
+
+/// Late floats without start timestamps, in the order of writing.
+#[derive(Debug, Clone)]
+pub(crate) struct LateFloats {
+    pub(crate) frames: Vec<Bytes>,
+    /// Times ascending.
+    pub(crate) samples: Vec<(i64, f64)>,
 }
 
 impl Frame {
@@ -94,7 +104,10 @@ impl Part {
     pub(crate) fn bytes(&self) -> usize {
         match self {
             Part::Frame(frame) => frame.bytes.len(),
-            Part::Run(run) => run.frames.iter().map(Bytes::len).sum(),
+            Part::Run(run) => {
+                run.frames.iter().map(Bytes::len).sum::<usize>()
+                    + run.late.as_ref().map_or(0, |late| late.bytes())
+            }
             Part::Column(column) => column.bytes(),
             Part::Tail(tail) => size_of_val(tail.samples()),
             Part::Floats(floats) => floats.samples.len() * 16 + floats.starts.len() * 8,
@@ -165,6 +178,18 @@ fn times_of(samples: &[(i64, f64)]) -> TimeRange {
     match (samples.first(), samples.last()) {
         (Some((min_ms, _)), Some((max_ms, _))) => TimeRange::new(*min_ms, *max_ms),
         _ => TimeRange::new(0, 0),
+    }
+}
+
+impl LateFloats {
+    /// Returns the maximum number of samples.
+    pub(crate) fn sample_count(&self) -> usize {
+        let count = |frame: &Bytes| FrameHeader::read(frame).map_or(0, |h| h.count as usize);
+        self.frames.iter().map(count).sum::<usize>() + self.samples.len()
+    }
+
+    fn bytes(&self) -> usize {
+        self.frames.iter().map(Bytes::len).sum::<usize>() + size_of_val(&*self.samples)
     }
 }
 

@@ -4,6 +4,7 @@ use std::cell::RefCell;
 use std::sync::Arc;
 
 use super::columns::{Column, ColumnCache, KeptColumn};
+use super::merged::MergedFloats;
 use super::part::Run;
 use crate::chunk::{self, ChunkError, Decoder};
 
@@ -24,18 +25,45 @@ pub(super) fn decoded(run: &Run) -> Result<Column, ChunkError> {
     DECODED.with_borrow_mut(|(timestamps, values)| {
         timestamps.clear();
         values.clear();
-        for frame in run.frames.iter().flat_map(|f| chunk::frames(f).map(move |at| (f, at))) {
-            let (frames, at) = frame;
-            let (offset, header) = at?;
-            let bytes = &frames[offset..];
-            header.verify(bytes)?;
-            Decoder::new(bytes, &header)?.read_all(timestamps, values)?;
+        if let Some(before) = &run.before {
+            before.unpack(timestamps, values);
         }
-        let Some(before) = &run.before else { return Ok(Column::new(timestamps, values)) };
-        let first = timestamps.partition_point(|time_ms| *time_ms <= before.max_ms());
-        let (mut all_timestamps, mut all_values) = before.samples();
-        all_timestamps.extend_from_slice(&timestamps[first..]);
-        all_values.extend_from_slice(&values[first..]);
-        Ok(Column::new(&all_timestamps, &all_values))
+        let first = timestamps.len();
+        for frames in &run.frames {
+            decode_frames(frames, timestamps, values)?;
+        }
+        if let Some(before) = &run.before {
+            let repeated =
+                timestamps[first..].partition_point(|time_ms| *time_ms <= before.max_ms());
+            timestamps.drain(first..first + repeated);
+            values.drain(first..first + repeated);
+        }
+        let Some(late) = &run.late else { return Ok(Column::new(timestamps, values)) };
+        let mut merged = MergedFloats::default();
+        merged.add_later(timestamps, values, &[]);
+        for frames in &late.frames {
+            timestamps.clear();
+            values.clear();
+            decode_frames(frames, timestamps, values)?;
+            merged.add_later(timestamps, values, &[]);
+        }
+        let (timestamps, values): (Vec<_>, Vec<_>) = late.samples.iter().copied().unzip();
+        merged.add_later(&timestamps, &values, &[]);
+        Ok(Column::new(merged.timestamps(), merged.values()))
     })
+}
+
+/// Appends the samples of frames that stand end to end.
+fn decode_frames(
+    frames: &[u8],
+    timestamps: &mut Vec<i64>,
+    values: &mut Vec<f64>,
+) -> Result<(), ChunkError> {
+    for frame in chunk::frames(frames) {
+        let (offset, header) = frame?;
+        let bytes = &frames[offset..];
+        header.verify(bytes)?;
+        Decoder::new(bytes, &header)?.read_all(timestamps, values)?;
+    }
+    Ok(())
 }

@@ -21,6 +21,8 @@ const ENTRY_BYTES: usize = 64;
 /// Bytes of the slots of a block, and of each of its series.
 const BLOCK_BYTES: usize = 192;
 const SERIES_BYTES: usize = 32;
+/// Minimum length of the queue at which entries of dropped slots are removed.
+const PURGE_LEN_MIN: usize = 1024;
 
 /// Slot for the column of one run of samples.
 #[derive(Debug, Default)]
@@ -73,7 +75,15 @@ pub(crate) struct ColumnCache {
     bytes_max: usize,
     account: Arc<Account>,
     blocks: Mutex<HashMap<BlockKey, Arc<BlockSlots>, RandomState>>,
-    queue: Mutex<VecDeque<ColumnEntry>>,
+    queue: Mutex<Queue>,
+}
+
+/// Entries in order of insertion.
+#[derive(Debug, Default)]
+struct Queue {
+    entries: VecDeque<ColumnEntry>,
+    /// Length of the queue at which entries of dropped slots are removed.
+    purge_len: usize,
 }
 
 /// Entry that can be evicted.
@@ -281,6 +291,8 @@ impl ColumnCache {
     /// Adds an entry, and evicts others if the limit is exceeded.
     fn admit(&self, entry: ColumnEntry) {
         let mut queue = lock(&self.queue);
+        queue.purge();
+        let queue = &mut queue.entries;
         queue.push_back(entry);
         // The first round clears the read marks, the second evicts.
         for _ in 0..queue.len() * 2 {
@@ -321,6 +333,21 @@ impl ColumnCache {
         if blocks.get(key).is_some_and(is_empty) {
             blocks.remove(key);
         }
+    }
+}
+
+impl Queue {
+    /// Removes entries of dropped slots, each time the queue has doubled since.
+    fn purge(&mut self) {
+        if self.entries.len() < self.purge_len {
+            return;
+        }
+        self.entries.retain(|entry| match entry {
+            ColumnEntry::Frames(slot) => slot.strong_count() > 0,
+            ColumnEntry::Sealed(block, _) => block.strong_count() > 0,
+            ColumnEntry::Block(_) => true,
+        });
+        self.purge_len = (2 * self.entries.len()).max(PURGE_LEN_MIN);
     }
 }
 

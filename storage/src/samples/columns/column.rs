@@ -223,12 +223,13 @@ impl Column {
         }
     }
 
-    /// Returns all times and values.
-    pub(crate) fn samples(&self) -> (Vec<i64>, Vec<f64>) {
-        let (mut timestamps, mut values) = (vec![0; self.len()], vec![0.0; self.len()]);
-        self.times.read(self.min_ms, 0, &mut timestamps);
-        self.values.read(0, &mut values);
-        (timestamps, values)
+    /// Appends all times and values.
+    pub(crate) fn unpack(&self, timestamps: &mut Vec<i64>, values: &mut Vec<f64>) {
+        let start = timestamps.len();
+        timestamps.resize(start + self.len(), 0);
+        values.resize(start + self.len(), 0.0);
+        self.times.read(self.min_ms, 0, &mut timestamps[start..]);
+        self.values.read(0, &mut values[start..]);
     }
 }
 

@@ -64,7 +64,8 @@ proptest! {
     #[test]
     fn a_column_gives_every_bit_back((times, values) in samples()) {
         let column = Column::new(&times, &values);
-        let (read_times, read_values) = column.samples();
+        let (mut read_times, mut read_values) = (Vec::new(), Vec::new());
+        column.unpack(&mut read_times, &mut read_values);
         prop_assert_eq!(read_times, times);
         prop_assert_eq!(bits(&read_values), bits(&values));
     }

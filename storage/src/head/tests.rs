@@ -1,0 +1,172 @@
+//! Samples of a window in any order of arrival are read back as from a map, with and without cached
+//! columns, in between and at the end.
+
+use std::collections::BTreeMap;
+
+use model::{Advance, Cursor, Histogram, HistogramSample, Labels, SampleBatch};
+use proptest::prelude::*;
+
+use super::window::OpenWindow;
+use crate::epoch::Epoch;
+use crate::samples::columns::ColumnCache;
+use crate::samples::cursor::{PartsCursor, SeriesParts};
+use crate::samples::decided::DecidedHistogram;
+use crate::samples::part::{Parts, TailRoom};
+use crate::samples::scratch::Scratch;
+use crate::window::Window;
+
+/// Value and start of a float, or the count of a histogram.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Found {
+    Float(f64, i64),
+    Histogram(f64),
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Step {
+    /// Float so many intervals after the newest one (or before it, if negative), with a start.
+    Float {
+        after: i64,
+        value: u32,
+        start_ms: i64,
+    },
+    Histogram {
+        after: i64,
+    },
+    Read {
+        start: i64,
+        end: i64,
+    },
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let float = |after| {
+        (after, any::<u16>(), Just(0_i64)).prop_map(|(after, value, start_ms)| Step::Float {
+            after,
+            value: value.into(),
+            start_ms,
+        })
+    };
+    let read = (-300_i64..10, 0_i64..300)
+        .prop_map(|(start, length)| Step::Read { start, end: start + length });
+    let plain = prop_oneof![
+        20 => float(Just(1_i64).boxed()),
+        4 => float((-50_i64..1).boxed()),
+        1 => float((-400_i64..1).boxed()),
+        1 => read.clone(),
+    ];
+    let all = prop_oneof![
+        30 => plain.clone(),
+        1 => (-50_i64..2, any::<u16>()).prop_map(|(after, value)| Step::Float {
+            after,
+            value: value.into(),
+            start_ms: 7,
+        }),
+        1 => (-50_i64..2).prop_map(|after| Step::Histogram { after }),
+    ];
+    prop_oneof![
+        3 => proptest::collection::vec(plain, 1..600),
+        1 => proptest::collection::vec(all, 1..600),
+    ]
+}
+
+const INTERVAL_MS: i64 = 10;
+
+/// A window, and the samples that it must have.
+struct Twin {
+    window: OpenWindow,
+    expected: BTreeMap<i64, Found>,
+    newest_ms: i64,
+    scratch: Scratch,
+    columns: ColumnCache,
+}
+
+impl Twin {
+    fn new() -> Twin {
+        Twin {
+            window: OpenWindow::new(Window::of(0), Epoch::default()),
+            expected: BTreeMap::new(),
+            newest_ms: 1_000 * INTERVAL_MS,
+            scratch: Scratch::new(),
+            columns: ColumnCache::new(1 << 20),
+        }
+    }
+
+    fn take(&mut self, step: Step) {
+        let time_ms = |after: i64| (self.newest_ms + after * INTERVAL_MS).max(0);
+        match step {
+            Step::Float { after, value, start_ms } => {
+                let (timestamp_ms, value) = (time_ms(after), f64::from(value));
+                self.window.append(timestamp_ms, value, start_ms, &mut self.scratch);
+                self.expected.insert(timestamp_ms, Found::Float(value, start_ms));
+                self.newest_ms = self.newest_ms.max(timestamp_ms);
+            }
+            Step::Histogram { after } => {
+                let timestamp_ms = time_ms(after);
+                let count = self.expected.len() as f64;
+                let histogram = Histogram { count, ..Histogram::default() };
+                let sample =
+                    HistogramSample { timestamp_ms, start_ms: 0, histogram: histogram.into() };
+                self.window.append_histogram(&DecidedHistogram { sample, before: None });
+                self.expected.insert(timestamp_ms, Found::Histogram(count));
+                self.newest_ms = self.newest_ms.max(timestamp_ms);
+            }
+            Step::Read { start, end } => {
+                let (start_ms, end_ms) = (time_ms(start), time_ms(end));
+                self.check(start_ms, end_ms);
+            }
+        }
+    }
+
+    fn check(&self, start_ms: i64, end_ms: i64) {
+        for are_columns_kept in [true, false] {
+            let found = self.read(start_ms, end_ms, are_columns_kept);
+            let expected: Vec<(i64, Found)> =
+                self.expected.range(start_ms..=end_ms).map(|(t, found)| (*t, *found)).collect();
+            assert_eq!(found, expected, "columns: {are_columns_kept}");
+        }
+    }
+
+    fn read(&self, start_ms: i64, end_ms: i64, are_columns_kept: bool) -> Vec<(i64, Found)> {
+        let (mut parts, mut room) = (Parts::new(), TailRoom::default());
+        self.window.parts(start_ms, end_ms, are_columns_kept, &mut parts, &mut room);
+        room.settle(parts.iter_mut());
+        let labels = Labels::default();
+        let parts = SeriesParts::new(parts, start_ms, end_ms, &labels).unwrap();
+        let columns = are_columns_kept.then_some(&self.columns);
+        let mut cursor = PartsCursor::new(&labels, &parts, start_ms, end_ms, columns);
+        let (mut batch, mut found) = (SampleBatch::new(), Vec::new());
+        loop {
+            batch.clear();
+            let advance = cursor.next_batch(i64::MAX, &mut batch).unwrap();
+            let (timestamps, values) = batch.samples();
+            for (at, (timestamp_ms, value)) in timestamps.iter().zip(values).enumerate() {
+                let start_ms = batch.starts.get(at).copied().unwrap_or(0);
+                found.push((*timestamp_ms, Found::Float(*value, start_ms)));
+            }
+            for sample in &batch.histograms {
+                found.push((sample.timestamp_ms, Found::Histogram(sample.histogram.count)));
+            }
+            if advance == Advance::End {
+                break;
+            }
+        }
+        // Floats and histograms of a batch are apart, and a range begins inside a frame.
+        found.retain(|(timestamp_ms, _)| (start_ms..=end_ms).contains(timestamp_ms));
+        found.sort_by_key(|(timestamp_ms, _)| *timestamp_ms);
+        found
+    }
+}
+
+proptest! {
+    #[test]
+    fn a_window_returns_what_arrived_in_any_order(steps in steps()) {
+        let mut twin = Twin::new();
+        for step in steps {
+            twin.take(step);
+        }
+        twin.check(i64::MIN, i64::MAX);
+        let (start_ms, end_ms) = (twin.newest_ms - 100 * INTERVAL_MS, twin.newest_ms - 5);
+        twin.check(start_ms, end_ms);
+    }
+}
