@@ -211,6 +211,77 @@ pub trait Cursor: Send {
     ///
     /// Does nothing by default.
     fn restrict_to(&mut self, _ranges: StepRanges) {}
+
+    /// Writes the newest value up to each step to `out`, for the first steps of which the cursor
+    /// knows it without a batch: it is within the lookback, and no staleness marker. The cursor then
+    /// goes on after the samples up to the last of these steps. The steps are later than all
+    /// samples that were read.
+    ///
+    /// Does nothing by default.
+    ///
+    /// Errors: as for [`Cursor::next_batch`].
+    fn fill_steps(
+        &mut self,
+        _steps: LookupSteps,
+        _out: &mut [f64],
+    ) -> Result<FilledSteps, SourceError> {
+        Ok(FilledSteps::default())
+    }
+}
+
+/// Evenly spaced times, at each of which the newest sample of a series is looked up.
+///
+/// Units: ms since the epoch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LookupSteps {
+    /// Time of the first step.
+    pub first_ms: i64,
+    /// Distance of steps; 0 if all are at one time.
+    pub step_ms: i64,
+    /// Age from which a sample is too old.
+    pub lookback_ms: i64,
+}
+
+impl LookupSteps {
+    /// Returns the time of a step.
+    #[inline]
+    pub fn time(&self, step: usize) -> i64 {
+        self.first_ms + step as i64 * self.step_ms
+    }
+
+    /// Returns the steps from a step on.
+    #[inline]
+    #[must_use]
+    pub fn from(&self, step: usize) -> LookupSteps {
+        LookupSteps { first_ms: self.time(step), ..*self }
+    }
+
+    /// Returns the number of steps up to a time; the maximum if it is not limited.
+    #[inline]
+    pub fn count_until(&self, until_ms: i64) -> usize {
+        if until_ms < self.first_ms {
+            return 0;
+        }
+        if self.step_ms == 0 {
+            return usize::MAX;
+        }
+        let passed_ms = until_ms.saturating_sub(self.first_ms);
+        usize::try_from(passed_ms / self.step_ms)
+            .map_or(usize::MAX, |count| count.saturating_add(1))
+    }
+}
+
+/// Steps written by [`Cursor::fill_steps`].
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct FilledSteps {
+    /// Number of steps.
+    pub steps: usize,
+    /// Number of samples that the cursor went past.
+    pub samples: usize,
+    /// Time of the sample of the last step, if there is any step.
+    pub newest_ms: i64,
+    /// Value of that sample.
+    pub newest: f64,
 }
 
 /// Cursor over decoded samples.

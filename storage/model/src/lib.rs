@@ -33,7 +33,10 @@ pub use budget::{
 };
 pub use budget::{MemoryPool, ObjectStoreCost};
 pub use checkpoint::Checkpoint;
-pub use cursor::{Advance, Cursor, HISTOGRAM_BATCH_LEN, SAMPLE_BATCH_LEN, SampleBatch, StepRanges};
+pub use cursor::{
+    Advance, Cursor, FilledSteps, HISTOGRAM_BATCH_LEN, LookupSteps, SAMPLE_BATCH_LEN, SampleBatch,
+    StepRanges,
+};
 pub use error::{MatcherError, SourceError};
 pub use exemplar::{Exemplar, SeriesExemplars};
 pub use histogram::{Histogram, HistogramSample, ResetHint, Span};

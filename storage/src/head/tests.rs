@@ -3,7 +3,9 @@
 
 use std::collections::BTreeMap;
 
-use model::{Advance, Cursor, Histogram, HistogramSample, Labels, SampleBatch};
+use model::{
+    Advance, Cursor, Histogram, HistogramSample, Labels, LookupSteps, SampleBatch, SourceError,
+};
 use proptest::prelude::*;
 
 use super::window::OpenWindow;
@@ -127,34 +129,89 @@ impl Twin {
         }
     }
 
-    fn read(&self, start_ms: i64, end_ms: i64, are_columns_kept: bool) -> Vec<(i64, Found)> {
+    /// Calls `visit` with a cursor over a range.
+    fn with_cursor<T>(
+        &self,
+        start_ms: i64,
+        end_ms: i64,
+        are_columns_kept: bool,
+        visit: impl FnOnce(&mut PartsCursor<'_>) -> Result<T, SourceError>,
+    ) -> T {
         let (mut parts, mut room) = (Parts::new(), TailRoom::default());
         self.window.parts(start_ms, end_ms, are_columns_kept, &mut parts, &mut room);
         room.settle(parts.iter_mut());
         let labels = Labels::default();
         let parts = SeriesParts::new(parts, start_ms, end_ms, &labels).unwrap();
         let columns = are_columns_kept.then_some(&self.columns);
-        let mut cursor = PartsCursor::new(&labels, &parts, start_ms, end_ms, columns);
-        let (mut batch, mut found) = (SampleBatch::new(), Vec::new());
-        loop {
-            batch.clear();
-            let advance = cursor.next_batch(i64::MAX, &mut batch).unwrap();
-            let (timestamps, values) = batch.samples();
-            for (at, (timestamp_ms, value)) in timestamps.iter().zip(values).enumerate() {
-                let start_ms = batch.starts.get(at).copied().unwrap_or(0);
-                found.push((*timestamp_ms, Found::Float(*value, start_ms)));
-            }
-            for sample in &batch.histograms {
-                found.push((sample.timestamp_ms, Found::Histogram(sample.histogram.count)));
-            }
-            if advance == Advance::End {
-                break;
-            }
-        }
+        visit(&mut PartsCursor::new(&labels, &parts, start_ms, end_ms, columns)).unwrap()
+    }
+
+    fn read(&self, start_ms: i64, end_ms: i64, are_columns_kept: bool) -> Vec<(i64, Found)> {
+        let mut found =
+            self.with_cursor(start_ms, end_ms, are_columns_kept, |cursor| read_all(cursor));
         // Floats and histograms of a batch are apart, and a range begins inside a frame.
         found.retain(|(timestamp_ms, _)| (start_ms..=end_ms).contains(timestamp_ms));
         found.sort_by_key(|(timestamp_ms, _)| *timestamp_ms);
         found
+    }
+
+    /// Checks lookups in tiles of eight steps, of a window with floats alone.
+    fn check_lookups(&self, step_ms: i64) {
+        let Some((&first_ms, _)) = self.expected.first_key_value() else { return };
+        let count = usize::try_from((self.newest_ms - first_ms) / step_ms + 3).unwrap();
+        let steps = LookupSteps { first_ms: first_ms - 1, step_ms, lookback_ms: 5 * step_ms };
+        let newest_at = |step: usize| self.expected.range(..=steps.time(step)).next_back();
+        let end_ms = steps.time(count - 1);
+        self.with_cursor(i64::MIN, end_ms, true, |cursor| {
+            let mut newest = None;
+            for first in (0..count).step_by(8) {
+                let mut out = vec![f64::NAN; 8.min(count - first)];
+                let filled = cursor.fill_steps(steps.from(first), &mut out)?;
+                for (step, value) in (first..).zip(&out[..filled.steps]) {
+                    let (_, expected) = newest_at(step).unwrap();
+                    assert_eq!(*expected, Found::Float(*value, 0), "step {step}");
+                    newest = Some(*expected);
+                }
+                let last_ms = steps.time(first + out.len() - 1);
+                let mut batch = SampleBatch::new();
+                let mut rest = Vec::new();
+                if filled.steps < out.len() {
+                    while {
+                        batch.clear();
+                        let advance = cursor.next_batch(last_ms, &mut batch)?;
+                        let (timestamps, values) = batch.samples();
+                        rest.extend(timestamps.iter().copied().zip(values.iter().copied()));
+                        advance == Advance::Full
+                    } {}
+                }
+                for step in first + filled.steps..first + out.len() {
+                    let seen = rest.iter().rfind(|(time_ms, _)| *time_ms <= steps.time(step));
+                    newest = seen.map(|(_, value)| Found::Float(*value, 0)).or(newest);
+                    assert_eq!(newest, newest_at(step).map(|(_, found)| *found), "step {step}");
+                }
+            }
+            Ok(())
+        });
+    }
+}
+
+/// Reads all samples of a cursor.
+fn read_all(cursor: &mut PartsCursor<'_>) -> Result<Vec<(i64, Found)>, SourceError> {
+    let (mut batch, mut found) = (SampleBatch::new(), Vec::new());
+    loop {
+        batch.clear();
+        let advance = cursor.next_batch(i64::MAX, &mut batch)?;
+        let (timestamps, values) = batch.samples();
+        for (at, (timestamp_ms, value)) in timestamps.iter().zip(values).enumerate() {
+            let start_ms = batch.starts.get(at).copied().unwrap_or(0);
+            found.push((*timestamp_ms, Found::Float(*value, start_ms)));
+        }
+        for sample in &batch.histograms {
+            found.push((sample.timestamp_ms, Found::Histogram(sample.histogram.count)));
+        }
+        if advance == Advance::End {
+            return Ok(found);
+        }
     }
 }
 
@@ -168,5 +225,11 @@ proptest! {
         twin.check(i64::MIN, i64::MAX);
         let (start_ms, end_ms) = (twin.newest_ms - 100 * INTERVAL_MS, twin.newest_ms - 5);
         twin.check(start_ms, end_ms);
+        let are_plain = |found: &Found| matches!(found, Found::Float(_, 0));
+        if twin.expected.values().all(are_plain) {
+            twin.check_lookups(INTERVAL_MS);
+            twin.check_lookups(3 * INTERVAL_MS);
+            twin.check_lookups(INTERVAL_MS / 3);
+        }
     }
 }

@@ -18,8 +18,8 @@ use std::ops::{Deref, Range};
 use std::sync::Arc;
 
 use model::{
-    Advance, Cursor, HISTOGRAM_BATCH_LEN, HistogramSample, SampleBatch, SourceError, StepRanges,
-    TimeRange,
+    Advance, Cursor, FilledSteps, HISTOGRAM_BATCH_LEN, HistogramSample, LookupSteps, SampleBatch,
+    SourceError, StepRanges, TimeRange,
 };
 
 use super::columns::{Column, ColumnCache, KeptColumn};
@@ -135,6 +135,11 @@ impl SeriesParts {
     /// Returns the bytes of all parts.
     pub(crate) fn bytes(&self) -> usize {
         self.parts.iter().map(Part::bytes).sum()
+    }
+
+    /// Returns the first time of a part; the maximum after the last part.
+    fn start_ms_of(&self, index: usize) -> i64 {
+        self.parts.get(index).map_or(i64::MAX, |part| part.times().start_ms)
     }
 
     /// Returns the index after the last part of the group that begins at `start`.
@@ -455,9 +460,56 @@ impl Cursor for PartsCursor<'_> {
     fn restrict_to(&mut self, windows: StepRanges) {
         self.windows = Some(windows);
     }
+
+    fn fill_steps(
+        &mut self,
+        steps: LookupSteps,
+        out: &mut [f64],
+    ) -> Result<FilledSteps, SourceError> {
+        let mut filled = FilledSteps::default();
+        while self.windows.is_none() && filled.steps < out.len() {
+            let rest = steps.from(filled.steps);
+            if let Open::Column { column, at } = &mut self.open {
+                let next_ms = self.parts.start_ms_of(self.next);
+                let until_ms = self.end_ms.min(next_ms.saturating_sub(1));
+                let out = &mut out[filled.steps..];
+                let (count, end) = column.fill_steps(*at, rest, until_ms, out);
+                if count > 0 {
+                    filled.steps += count;
+                    filled.newest = out[count - 1];
+                    filled.newest_ms = column.time(end - 1);
+                }
+                filled.samples += end - *at;
+                *at = end;
+                if count < out.len() && rest.time(count) >= next_ms {
+                    // No later step sees the other samples.
+                    filled.samples += column.len() - *at;
+                } else if *at < column.len() || count == 0 {
+                    break;
+                }
+                self.open = Open::None;
+            } else if matches!(self.open, Open::None) && self.is_column_next(steps, out.len()) {
+                self.open_next()?;
+            } else {
+                break;
+            }
+        }
+        Ok(filled)
+    }
 }
 
 impl PartsCursor<'_> {
+    /// Returns whether the next group is one column that begins before the last of some steps.
+    fn is_column_next(&self, steps: LookupSteps, step_count: usize) -> bool {
+        let next = self.parts.parts.get(self.next);
+        next.is_some_and(|part| {
+            matches!(part, Part::Column(_) | Part::Run(_))
+                && self.columns.is_some()
+                && part.times().start_ms <= steps.time(step_count - 1)
+                && self.parts.group_end(self.next) == self.next + 1
+        })
+    }
+
     /// Reads the next samples of the open group.
     #[inline]
     fn read_open(

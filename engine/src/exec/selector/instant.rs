@@ -7,8 +7,8 @@
 use std::sync::Arc;
 
 use model::{
-    Advance, Checkpoint, Histogram, Reservation, SampleBatch, SeriesSet, StepRanges, is_stale,
-    prefetch,
+    Advance, Checkpoint, FilledSteps, Histogram, LookupSteps, Reservation, SampleBatch, SeriesSet,
+    StepRanges, is_stale, prefetch,
 };
 
 use crate::error::QueryError;
@@ -149,21 +149,6 @@ struct Row<'a> {
     is_mixed: bool,
 }
 
-/// Lookup times of a tile's steps.
-#[derive(Clone, Copy)]
-struct TileTimes {
-    first_ms: i64,
-    step_ms: i64,
-    lookback_ms: i64,
-}
-
-impl TileTimes {
-    #[inline]
-    fn time(self, step: usize) -> i64 {
-        self.first_ms + step as i64 * self.step_ms
-    }
-}
-
 /// Evenly spaced steps, each of which sees the sample `stride` after that of the previous step.
 #[derive(Clone, Copy)]
 struct Even {
@@ -183,7 +168,7 @@ impl Even {
     #[inline]
     fn of(
         batch: &SampleBatch,
-        times: TileTimes,
+        times: LookupSteps,
         steps: std::ops::Range<usize>,
         is_last: bool,
     ) -> Option<Even> {
@@ -243,7 +228,7 @@ impl TileReader for InstantReader<'_> {
     fn next_tile(&mut self, step_count: usize, tile: &mut Tile) -> Result<(), QueryError> {
         tile.reset(self.rows.len(), step_count);
         let lookup = &self.selector.lookup;
-        let times = TileTimes {
+        let times = LookupSteps {
             first_ms: lookup.times.time(self.step),
             step_ms: lookup.times.step_ms,
             lookback_ms: lookup.reach.back_ms,
@@ -272,12 +257,12 @@ impl TileReader for InstantReader<'_> {
             let (values, presence) = tile.row_mut(index);
             match lookup.value {
                 LookupValue::Timestamp | LookupValue::FloatTimestamp => {
-                    row.fill(times, &mut reading, values, presence, |time_ms, _| {
+                    row.fill(times, 0, &mut reading, values, presence, |time_ms, _| {
                         time_ms as f64 / 1000.0
                     })?;
                 }
                 LookupValue::Sample | LookupValue::Smoothed | LookupValue::StartTimestamp => {
-                    row.fill(times, &mut reading, values, presence, |_, value| value)?;
+                    row.fill_values(times, &mut reading, values, presence)?;
                 }
             }
         }
@@ -298,13 +283,19 @@ struct Reading<'s, 'b> {
     is_last: bool,
 }
 
+impl<'s> Reading<'s, '_> {
+    fn wanted(&self, series: u32, step_ranges: Option<StepRanges>) -> WantedSeries<'s> {
+        WantedSeries { set: self.set, series, step_ranges }
+    }
+}
+
 impl<'s> Row<'s> {
     /// Reads samples of the series into the empty batch; returns whether there are more.
     #[inline]
     fn next_batch(&mut self, reading: &mut Reading<'s, '_>) -> Result<Advance, QueryError> {
         reading.batch.clear();
         let step_ranges = reading.step_ranges.filter(|_| !self.is_mixed);
-        let wanted = WantedSeries { set: reading.set, series: self.series, step_ranges };
+        let wanted = reading.wanted(self.series, step_ranges);
         let advance = self.cursor.next_batch(wanted, reading.until_ms, reading.batch)?;
         if reading.is_last && advance == Advance::Reached {
             self.cursor.close();
@@ -317,7 +308,7 @@ impl<'s> Row<'s> {
     /// histograms.
     fn fill_mixed(
         &mut self,
-        times: TileTimes,
+        times: LookupSteps,
         reading: &mut Reading<'s, '_>,
         tile: &mut Tile,
         row: usize,
@@ -409,17 +400,45 @@ impl<'s> Row<'s> {
         set_present(presence, step);
     }
 
-    /// Writes the values of one tile's row.
+    /// Writes the values of one tile's row: of the first steps without a batch, as far as the cursor
+    /// can.
+    #[inline]
+    fn fill_values(
+        &mut self,
+        times: LookupSteps,
+        reading: &mut Reading<'s, '_>,
+        values: &mut [f64],
+        presence: &mut [u64],
+    ) -> Result<(), QueryError> {
+        let wanted = reading.wanted(self.series, reading.step_ranges);
+        let FilledSteps { steps, samples, newest_ms, newest } =
+            self.cursor.fill_steps(wanted, times, values)?;
+        reading.decoded.work(samples)?;
+        if steps > 0 {
+            set_all_present(presence, 0..steps);
+            (self.newest_ms, self.newest) = (newest_ms, newest);
+        }
+        if steps < values.len() {
+            return self.fill(times, steps, reading, values, presence, |_, value| value);
+        }
+        if reading.is_last {
+            self.cursor.close();
+        }
+        Ok(())
+    }
+
+    /// Writes the values of one tile's row from a step on.
     #[inline]
     fn fill(
         &mut self,
-        times: TileTimes,
+        times: LookupSteps,
+        first_step: usize,
         reading: &mut Reading<'s, '_>,
         values: &mut [f64],
         presence: &mut [u64],
         yields: impl Fn(i64, f64) -> f64,
     ) -> Result<(), QueryError> {
-        let mut step = 0;
+        let mut step = first_step;
         loop {
             let is_last = self.next_batch(reading)? != Advance::Full;
             let batch = &*reading.batch;

@@ -4,7 +4,9 @@
 //! Opened one at a time, each cursor reuses the memory of the previous one, cached by the thread.
 //! If all were open at once, threads would wait for each other in the allocator.
 
-use model::{Advance, Cursor, SampleBatch, SeriesSet, SourceError, StepRanges};
+use model::{
+    Advance, Cursor, FilledSteps, LookupSteps, SampleBatch, SeriesSet, SourceError, StepRanges,
+};
 
 /// Number of rows to prefetch ahead.
 const AHEAD: usize = 3;
@@ -50,23 +52,44 @@ impl<'a> SeriesCursor<'a> {
         until_ms: i64,
         batch: &mut SampleBatch,
     ) -> Result<Advance, SourceError> {
-        let cursor = match self {
-            SeriesCursor::At(cursor) => cursor,
-            SeriesCursor::Behind => return Ok(Advance::End),
-            SeriesCursor::Before => {
-                let mut cursor = wanted.set.cursor(wanted.series as usize);
-                if let Some(step_ranges) = wanted.step_ranges {
-                    cursor.restrict_to(step_ranges);
-                }
-                *self = SeriesCursor::At(cursor);
-                return self.next_batch(wanted, until_ms, batch);
-            }
-        };
+        let Some(cursor) = self.open(wanted) else { return Ok(Advance::End) };
         let advance = cursor.next_batch(until_ms, batch)?;
         if advance == Advance::End {
             *self = SeriesCursor::Behind;
         }
         Ok(advance)
+    }
+
+    /// Writes the newest values of the first steps; see [`Cursor::fill_steps`].
+    ///
+    /// Errors: errors of the cursor.
+    #[inline]
+    pub(in crate::exec) fn fill_steps(
+        &mut self,
+        wanted: WantedSeries<'a>,
+        steps: LookupSteps,
+        out: &mut [f64],
+    ) -> Result<FilledSteps, SourceError> {
+        match self.open(wanted) {
+            Some(cursor) => cursor.fill_steps(steps, out),
+            None => Ok(FilledSteps::default()),
+        }
+    }
+
+    /// Returns the cursor, which is opened by the first call; `None` if no more is read.
+    #[inline]
+    fn open(&mut self, wanted: WantedSeries<'a>) -> Option<&mut Box<dyn Cursor + 'a>> {
+        if let SeriesCursor::Before = self {
+            let mut cursor = wanted.set.cursor(wanted.series as usize);
+            if let Some(step_ranges) = wanted.step_ranges {
+                cursor.restrict_to(step_ranges);
+            }
+            *self = SeriesCursor::At(cursor);
+        }
+        match self {
+            SeriesCursor::At(cursor) => Some(cursor),
+            SeriesCursor::Before | SeriesCursor::Behind => None,
+        }
     }
 
     /// Drops the cursor: no more samples are needed.

@@ -12,7 +12,10 @@ use std::cell::RefCell;
 use std::sync::Arc;
 use std::time::Instant;
 
-use model::{Advance, Cursor, Labels, SampleBatch, SeriesSet, SourceError, StepRanges};
+use model::{
+    Advance, Cursor, FilledSteps, Labels, LookupSteps, SampleBatch, SeriesSet, SourceError,
+    StepRanges,
+};
 
 use crate::error::QueryError;
 use crate::exec::operator::{Operand, SeriesMeta, TileReader, VectorOperator};
@@ -187,6 +190,17 @@ impl Cursor for MeteredCursor<'_> {
 
     fn restrict_to(&mut self, step_ranges: StepRanges) {
         self.cursor.restrict_to(step_ranges);
+    }
+
+    fn fill_steps(
+        &mut self,
+        steps: LookupSteps,
+        out: &mut [f64],
+    ) -> Result<FilledSteps, SourceError> {
+        let _run = MeterGuard::start(self.meter);
+        let filled = self.cursor.fill_steps(steps, out)?;
+        self.meter.add_samples(filled.samples);
+        Ok(filled)
     }
 }
 

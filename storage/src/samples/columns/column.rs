@@ -38,7 +38,7 @@ pub(crate) struct Column {
 }
 
 #[derive(Debug, PartialEq)]
-enum Times {
+pub(super) enum Times {
     Even { step_ms: i64 },
     Near { step_ms: i64, off_ms: Box<[i16]> },
     Offsets(Box<[u32]>),
@@ -46,7 +46,7 @@ enum Times {
 }
 
 #[derive(Debug, PartialEq)]
-enum Values {
+pub(super) enum Values {
     Short { base: f64, power: f64, above: Box<[u16]> },
     Long { base: f64, power: f64, above: Box<[u32]> },
     Any(Box<[f64]>),
@@ -99,6 +99,19 @@ impl Column {
             Values::Any(values) => size_of_val(&**values),
         };
         size_of::<Column>() + times + values
+    }
+
+    pub(super) fn times(&self) -> &Times {
+        &self.times
+    }
+
+    pub(super) fn values(&self) -> &Values {
+        &self.values
+    }
+
+    /// Returns the time of a sample.
+    pub(crate) fn time(&self, at: usize) -> i64 {
+        self.times.get(self.min_ms, at)
     }
 
     /// Prefetches the first samples, up to a page; the hardware prefetches the rest.
@@ -347,7 +360,7 @@ impl Values {
     }
 
     #[inline]
-    fn get(&self, at: usize) -> f64 {
+    pub(super) fn get(&self, at: usize) -> f64 {
         match self {
             Values::Short { base, power, above } => (base + f64::from(above[at])) / power,
             Values::Long { base, power, above } => (base + f64::from(above[at])) / power,
@@ -374,6 +387,30 @@ fn unpack<T: Copy + Into<f64>>(base: f64, power: f64, above: &[T], out: &mut [f6
         }
     } else {
         for (out, above) in out.iter_mut().zip(above) {
+            *out = (base + (*above).into()) / power;
+        }
+    }
+}
+
+/// Unpacks the first number, and then every `stride`th.
+#[inline]
+pub(super) fn unpack_strided<T: Copy + Into<f64>>(
+    base: f64,
+    power: f64,
+    above: &[T],
+    stride: usize,
+    out: &mut [f64],
+) {
+    if stride == 1 {
+        return unpack(base, power, &above[..out.len()], out);
+    }
+    let taken = above.iter().step_by(stride);
+    if power == 1.0 {
+        for (out, above) in out.iter_mut().zip(taken) {
+            *out = base + (*above).into();
+        }
+    } else {
+        for (out, above) in out.iter_mut().zip(taken) {
             *out = (base + (*above).into()) / power;
         }
     }

@@ -8,6 +8,7 @@
 
 mod cache;
 mod column;
+mod lookup;
 #[cfg(test)]
 mod tests;
 

@@ -1,6 +1,6 @@
 use std::sync::Arc;
 
-use model::{Advance, SampleBatch, StepRanges};
+use model::{Advance, LookupSteps, SampleBatch, StepRanges, is_stale};
 use proptest::prelude::*;
 
 use super::{BlockKey, Column, ColumnCache, ColumnSlot};
@@ -102,6 +102,47 @@ proptest! {
             }
         }
         prop_assert_eq!(read, bits(&values));
+    }
+
+    #[test]
+    fn filled_steps_have_the_newest_samples(
+        (times, values) in samples(),
+        from in 0_usize..700,
+        (offset, step, lookback) in (-50_i64..400, 1_i64..20, 1_i64..40),
+        unit in prop_oneof![Just(15_000_i64), Just(1_000), Just(7_777)],
+        limit in 0_i64..1_000,
+    ) {
+        let column = Column::new(&times, &values);
+        let from = from.min(times.len());
+        let steps = LookupSteps {
+            first_ms: times[0] + offset * unit,
+            step_ms: step * unit,
+            lookback_ms: lookback * unit,
+        };
+        let until_ms = times[0] + limit * unit;
+        let mut out = vec![f64::NAN; 100];
+        let (count, end) = column.fill_steps(from, steps, until_ms, &mut out);
+        let newest = |step: usize| {
+            let time_ms = steps.time(step);
+            let at = times.partition_point(|sample_ms| *sample_ms <= time_ms).checked_sub(1)?;
+            let is_seen = time_ms <= until_ms
+                && at + 1 >= from
+                && time_ms - times[at] < steps.lookback_ms
+                && !is_stale(values[at]);
+            is_seen.then_some(at)
+        };
+        for step in 0..count {
+            let at = newest(step);
+            prop_assert_eq!(at.map(|at| values[at].to_bits()), Some(out[step].to_bits()), "{}", step);
+        }
+        let last = count.checked_sub(1).and_then(newest);
+        prop_assert_eq!(end, last.map_or(from, |at| at + 1));
+        // Evenly spaced samples without staleness markers fill all steps that see one.
+        let is_even = times.windows(2).all(|pair| pair[1] - pair[0] == times[1] - times[0]);
+        if is_even && !values.iter().any(|value| is_stale(*value)) {
+            let expected = (0..out.len()).take_while(|step| newest(*step).is_some()).count();
+            prop_assert_eq!(count, expected);
+        }
     }
 
     #[test]
