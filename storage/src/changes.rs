@@ -25,6 +25,9 @@ const NEAR_MS: u64 = 250;
 /// Share of their age within which older stairs are close, too: at most some 2,300 are left then.
 const NEAR_SHARE: u64 = 32;
 
+/// More writes than a head sees after another one has replaced it.
+const WRITES_OF_REPLACED: u64 = 1 << 32;
+
 /// Changed times since the store was opened.
 #[derive(Debug)]
 pub(crate) struct Changes {
@@ -56,6 +59,13 @@ impl Changes {
     /// Returns the number of the last write.
     pub(crate) fn version(&self) -> u64 {
         self.lock().version
+    }
+
+    /// Continues from the writes of another head that it replaces: anything may have changed, and
+    /// versions of results over that head are lower than all later ones.
+    pub(crate) fn replace(&self, other: &Changes) {
+        self.lock().version = other.version().saturating_add(WRITES_OF_REPLACED);
+        self.note(i64::MIN);
     }
 
     /// Notes a visible write that changes nothing before a time.

@@ -27,7 +27,7 @@ use crate::core::Core;
 use crate::error::StoreError;
 use crate::keys;
 use crate::log::commit::Log;
-use crate::log::replay::Replay;
+use crate::log::replay::{Replay, check_ends};
 use crate::lsm::{FollowStep, Lsm, LsmFollower, Row};
 use crate::meta::{self, Meta};
 use crate::seal;
@@ -220,12 +220,53 @@ impl Follower {
         }
         let result = self.try_to_catch_up().await;
         self.progress.note(began, &result);
-        if result.is_ok()
-            && let Err(error) = self.following.keep_files().await
-        {
-            tracing::warn!(%error, "the checkpoint of this reader cannot be renewed");
+        if result.is_ok() {
+            self.keep_files().await;
         }
         result
+    }
+
+    /// Applies the last commits of a fenced writer, and compares the result with the LSM that
+    /// includes all of them, and with the records `meta` that it has of the store.
+    ///
+    /// Errors: the commits cannot be read or applied; the head is incomplete.
+    pub(crate) async fn complete(&mut self, fenced: &Lsm, meta: &Meta) -> Result<(), StoreError> {
+        // Old files of the log may be deleted; only a newer base shows that.
+        self.following.request_base();
+        self.catch_up().await?;
+        let incomplete = |location: String, detail: &str| {
+            Err(StoreError::Corrupt { location, detail: detail.to_owned() })
+        };
+        let log = self.core.log.lock().await;
+        let (epoch, sequence) = self.replay.next_record(&log);
+        if epoch >= meta.first_epoch
+            && let Some(last) = sequence.checked_sub(1).map(|last| keys::log(epoch, last))
+            && fenced.get(&last).await?.is_none()
+        {
+            let location = format!("log record {}", keys::printable(&last));
+            return incomplete(location, "the head has it, and the log does not");
+        }
+        let next = keys::log(epoch, sequence).max(keys::log_epoch(meta.first_epoch));
+        if let Some((key, _)) = fenced.first(&next, keys::LOG_END).await? {
+            let location = format!("log record {}", keys::printable(&key));
+            return incomplete(location, "the head does not have it");
+        }
+        check_ends(&log, meta)?;
+        let known = &self.meta;
+        let is_same = known.first_epoch == meta.first_epoch
+            && known.watermarks == meta.watermarks
+            && known.partitions == meta.partitions;
+        match is_same {
+            true => Ok(()),
+            false => incomplete("the sealed windows".to_owned(), "a seal has not been followed"),
+        }
+    }
+
+    /// Renews the checkpoints of views that are read.
+    pub(crate) async fn keep_files(&mut self) {
+        if let Err(error) = self.following.keep_files().await {
+            tracing::warn!(%error, "the checkpoint of this reader cannot be renewed");
+        }
     }
 
     /// Deletes the checkpoint of this reader.
@@ -405,7 +446,11 @@ impl Follower {
             has_sealed |= info.windows.len() < before;
         }
         let current = self.replay.epoch();
-        log.epochs.retain(|epoch, info| Some(*epoch) == current || !info.windows.is_empty());
+        // A start finds the records of all epochs from the first one on, open or not.
+        let first_epoch = meta.first_epoch;
+        log.epochs.retain(|epoch, info| {
+            Some(*epoch) == current || *epoch >= first_epoch || !info.windows.is_empty()
+        });
         if has_sealed {
             core.head.set_open(log.open_windows());
             core.head.for_each(|_, series| {

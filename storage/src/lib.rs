@@ -52,7 +52,7 @@ pub use follow::{Behind, FollowStats};
 pub use head::TenantSeriesLimits;
 pub use head::cardinality::{Cardinality, Counted};
 pub use log::queue::BatchReservation;
-pub use lsm::{ReadCount, Reader};
+pub use lsm::{LEASE_DURATION_MAX, ReadCount, Reader};
 pub use lsm::{SharedMemory, local_folder};
 pub use metadata::{ENTRIES_PER_METRIC_MAX, ENTRY_TEXT_BYTES_MAX, METADATA_BYTES_MAX, METRICS_MAX};
 pub use notes::{NOTE_BYTES_MAX, NOTE_NAME_BYTES_MAX};
@@ -68,4 +68,4 @@ pub use remote::{AzureOptions, GcsOptions, RemoteOptions, S3Options, Secret, wit
 pub use retention::{
     RETENTION_RULES_MAX, Retention, RetentionFloor, RetentionLimit, RetentionRule,
 };
-pub use store::{DayStats, Store, StoreStats};
+pub use store::{DayStats, Store, StoreClaim, StoreStats};

@@ -1,8 +1,10 @@
 //! State that the tasks of a store share, and its visible partitions and times.
 
+mod active_lsm;
 mod counters;
 mod delete;
 mod open;
+mod promote;
 pub(crate) mod seal_state;
 
 use std::collections::BTreeMap;
@@ -14,6 +16,7 @@ use model::TimeRange;
 use roaring::RoaringBitmap;
 use tokio::sync::Notify;
 
+use self::active_lsm::ActiveLsm;
 use self::counters::CoreCounters;
 use self::seal_state::SealState;
 use crate::delete::Tombstones;
@@ -43,7 +46,7 @@ pub(crate) type SeriesCounts = BTreeMap<PartitionId, u32>;
 
 /// State that the tasks of a store share.
 pub(crate) struct Core {
-    pub(crate) lsm: Lsm,
+    pub(crate) lsm: ActiveLsm,
     pub(crate) head: Head,
     /// Exemplars; their series may no longer be in the head.
     pub(crate) exemplar_ring: ExemplarRing,

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, RwLock};
 use tokio::sync::Notify;
 
 use super::Core;
+use super::active_lsm::ActiveLsm;
 use super::counters::CoreCounters;
 use super::seal_state::{SealState, deleting_before};
 use crate::delete::Tombstones;
@@ -60,7 +61,7 @@ impl Core {
         let log_counters = LogCounters::default();
         log_counters.note_log(log.bytes(), log.newest_ms);
         let core = Arc::new(Core {
-            lsm,
+            lsm: ActiveLsm::new(lsm),
             head,
             exemplar_ring,
             metadata,

@@ -191,6 +191,11 @@ impl Queue {
         self.lock().refused.get_or_insert_with(|| error.clone());
     }
 
+    /// Accepts writes that were refused because the store was only read.
+    pub(crate) fn accept(&self) {
+        self.lock().refused.take_if(|error| *error == StoreError::ReadOnly);
+    }
+
     /// Returns the error with which later writes are refused, if they are.
     pub(crate) fn refusal(&self) -> Option<StoreError> {
         self.failure.get().or_else(|| self.lock().refused.clone())

@@ -60,7 +60,7 @@ pub(crate) async fn replay(
 /// Checks that each epoch still has all records that the last start has counted.
 ///
 /// Errors: records are missing at the end of an epoch.
-fn check_ends(log: &Log, meta: &Meta) -> Result<(), StoreError> {
+pub(crate) fn check_ends(log: &Log, meta: &Meta) -> Result<(), StoreError> {
     for (epoch, expected) in meta.known_records() {
         let found = log.epochs.get(&epoch).map_or(0, |info| info.record_count);
         if found < expected {

@@ -32,7 +32,7 @@ use slatedb::manifest::{SortedRun, SsTableView};
 use slatedb::{CloseReason, Db, DbStatus, ErrorKind, VersionedManifest, WriteBatch};
 
 use cache::blocks::BlockCacheStats;
-use cache::disk::DiskCacheStats;
+use cache::disk::{DiskCache, DiskCacheStats};
 pub(crate) use compaction::garbage::{ReadGuard, ReadTracker};
 pub(crate) use compaction::orphans::OrphanStats;
 pub(crate) use follow::follower::{FollowStep, LsmFollower};
@@ -46,6 +46,8 @@ pub(crate) use objects::location::Location;
 pub(crate) use objects::location::Simulated;
 pub use objects::location::{SharedMemory, local_folder};
 pub use objects::metered::{ReadCount, Reader};
+pub(crate) use owner::Claim;
+pub use owner::LEASE_DURATION_MAX;
 use snapshot::FOLDER as SNAPSHOTS_FOLDER;
 pub(crate) use snapshot::Snapshot;
 #[cfg(test)]
@@ -77,7 +79,7 @@ pub(crate) struct Lsm {
     read_timeout: Duration,
     blocks: Arc<cache::blocks::BlockCache>,
     files: snapshot::Files,
-    disk: Option<Arc<dyn Fn() -> DiskCacheStats + Send + Sync>>,
+    disk: Option<DiskCache>,
     counters: Arc<objects::metered::ReadCounters>,
     failures: Arc<objects::failures::Failures>,
     /// Mark of the newest commit, on a local disk.
@@ -342,7 +344,7 @@ impl Lsm {
 
     /// Returns statistics of the disk cache, all 0 without one.
     pub(crate) fn disk_cache_stats(&self) -> DiskCacheStats {
-        self.disk.as_ref().map(|stats| stats()).unwrap_or_default()
+        self.disk.as_ref().map(DiskCache::stats).unwrap_or_default()
     }
 
     /// Writes all of a set or nothing; it is durable on return.

@@ -15,7 +15,7 @@ use slatedb_common::clock::{DefaultSystemClock, SystemClock};
 use crate::error::StoreError;
 use crate::keys;
 use crate::lsm::cache::blocks;
-use crate::lsm::cache::disk::{DiskCache, DiskCacheStats};
+use crate::lsm::cache::disk::DiskCache;
 use crate::lsm::compaction::garbage;
 use crate::lsm::compaction::orphans;
 use crate::lsm::compaction::schedule;
@@ -28,7 +28,7 @@ use crate::lsm::objects::layer::Layered;
 use crate::lsm::objects::leftovers::Leftovers;
 use crate::lsm::objects::metered;
 use crate::lsm::objects::verified;
-use crate::lsm::owner::Ownership;
+use crate::lsm::owner::{Claim, Ownership};
 use crate::lsm::read::in_time;
 use crate::lsm::settings::{
     Segments, cache_policy, collector_options, compactor_options, settings,
@@ -51,8 +51,18 @@ impl Lsm {
         options: &StoreOptions,
     ) -> Result<Lsm, StoreError> {
         let ownership = Ownership::acquire(location, options).await?;
-        let opened = Lsm::open_owned(location, options, &ownership).await;
-        match opened {
+        Lsm::open_claimed(location, options, Claim(ownership), None).await
+    }
+
+    /// Opens or creates the LSM of a claimed store. Fences an earlier writer, whose commits are all
+    /// visible on return. Shares the caches of `reader`, the LSM that this process has read.
+    pub(crate) async fn open_claimed(
+        location: &Location,
+        options: &StoreOptions,
+        Claim(ownership): Claim,
+        reader: Option<&Lsm>,
+    ) -> Result<Lsm, StoreError> {
+        match Lsm::open_owned(location, options, &ownership, reader).await {
             Ok(lsm) => Ok(Lsm { ownership: Some(Arc::new(ownership)), ..lsm }),
             Err(error) => {
                 let lost = ownership.status().lost();
@@ -67,12 +77,13 @@ impl Lsm {
         location: &Location,
         options: &StoreOptions,
         ownership: &Ownership,
+        reader: Option<&Lsm>,
     ) -> Result<Lsm, StoreError> {
         let near = Arc::clone(&location.object_store);
         let status = Arc::clone(ownership.status());
         let guarded = Arc::new(Guarded::new(near, location.path.clone(), status));
         let ObjectLayers { counters, failures, verified, counted, objects, disk, blocks } =
-            ObjectLayers::of(guarded, location, options)?;
+            ObjectLayers::of(guarded, location, options, reader)?;
         let compaction_requests = schedule::CompactionRequests::default();
         let reads = garbage::ReadTracker::default();
         let current = garbage::CurrentTables::default();
@@ -132,7 +143,7 @@ impl Lsm {
     ) -> Result<(Lsm, LsmFollower), StoreError> {
         let near = Arc::clone(&location.object_store);
         let ObjectLayers { counters, failures, verified, counted, objects, disk, blocks } =
-            ObjectLayers::of(near, location, options)?;
+            ObjectLayers::of(near, location, options, None)?;
         let folder = location.lsm_folder();
         let noted = folder.as_deref().and_then(mark::noted);
         let cache: Arc<dyn DbCache> = Arc::clone(&blocks) as _;
@@ -196,17 +207,19 @@ struct ObjectLayers {
     counted: Arc<dyn ObjectStore>,
     /// `counted` with the disk cache, if there is one.
     objects: Arc<dyn ObjectStore>,
-    disk: Option<Arc<dyn Fn() -> DiskCacheStats + Send + Sync>>,
+    disk: Option<DiskCache>,
     blocks: Arc<blocks::BlockCache>,
 }
 
 impl ObjectLayers {
+    /// Creates the layers, with the caches and counters of `reader` if there is one.
     fn of(
         mut near: Arc<dyn ObjectStore>,
         location: &Location,
         options: &StoreOptions,
+        reader: Option<&Lsm>,
     ) -> Result<ObjectLayers, StoreError> {
-        let counters = Arc::<metered::ReadCounters>::default();
+        let counters = reader.map(|reader| Arc::clone(&reader.counters)).unwrap_or_default();
         let failures = failures::Failures::watched_by(options.write_failures.clone());
         let failures = Arc::new(failures);
         let mut verified = None;
@@ -217,12 +230,18 @@ impl ObjectLayers {
         let counted: Arc<dyn ObjectStore> =
             Arc::new(metered::Metered::new(near, Arc::clone(&counters), Arc::clone(&failures)));
         let mut objects = Arc::clone(&counted);
-        let mut disk: Option<Arc<dyn Fn() -> DiskCacheStats + Send + Sync>> = None;
-        if let Some(cache) = open_disk_cache(location, Arc::clone(&counted), options)? {
-            disk = Some(Arc::new(cache.figures()));
+        let cache = match reader.and_then(|reader| reader.disk.as_ref()) {
+            Some(shared) => Some(shared.over(Arc::clone(&counted))),
+            None => open_disk_cache(location, Arc::clone(&counted), options)?,
+        };
+        let disk = cache.as_ref().map(|cache| cache.0.clone());
+        if let Some(cache) = cache {
             objects = Arc::new(cache);
         }
-        let blocks = Arc::new(blocks::BlockCache::new(options.cache_bytes_max));
+        let blocks = match reader {
+            Some(reader) => Arc::clone(&reader.blocks),
+            None => Arc::new(blocks::BlockCache::new(options.cache_bytes_max)),
+        };
         Ok(ObjectLayers { counters, failures, verified, counted, objects, disk, blocks })
     }
 }

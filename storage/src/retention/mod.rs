@@ -136,6 +136,12 @@ impl Keeping {
         Keeping { time_ms, bytes, rules: rules.into_iter().map(rule).collect() }
     }
 
+    /// Returns the limits, without expiry floors.
+    pub(crate) fn retention(&self) -> Retention {
+        let rules = self.rules.iter().map(|rule| rule.rule.clone()).collect();
+        Retention { time_ms: self.time_ms, bytes: self.bytes, rules }
+    }
+
     /// Returns whether the retention has any limit.
     pub(crate) fn is_limited(&self) -> bool {
         self.time_ms.is_some() || self.bytes.is_some() || !self.rules.is_empty()

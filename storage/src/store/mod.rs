@@ -4,12 +4,13 @@ mod delete;
 mod group_commit;
 mod maintain;
 mod open;
+mod promote;
 mod snapshot;
 mod source;
 mod stats;
 
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use model::{Batch, Budget, BudgetError, Checkpoint, Matcher, TimeRange};
 use tokio::sync::oneshot;
@@ -30,6 +31,7 @@ use crate::window::{PartitionId, Window};
 
 #[cfg(test)]
 pub(crate) use delete::begin_delete;
+pub use promote::StoreClaim;
 pub use stats::{DayStats, StoreStats};
 
 /// An open store. Share it in an [`Arc`]; [`Store::close`] ends it properly.
@@ -38,7 +40,7 @@ pub struct Store {
     background: Mutex<Vec<JoinHandle<()>>>,
     /// Task that reads ahead of queries.
     warming: Option<JoinHandle<()>>,
-    /// Follower of the store, if another process writes to it.
+    /// Follower of the store, if another process writes to it, or did until the promotion.
     follower: Option<Arc<tokio::sync::Mutex<Follower>>>,
     progress: Option<Arc<Progress>>,
 }
@@ -46,7 +48,7 @@ pub struct Store {
 impl Store {
     /// Returns the distance of a reader from the store; `None` if this process writes to it.
     pub fn behind(&self) -> Option<Behind> {
-        self.progress.as_ref().map(|progress| progress.behind())
+        self.following().map(|progress| progress.behind())
     }
 
     /// Returns the reason why this process may no longer write to the store: another process has
@@ -81,10 +83,9 @@ impl Store {
 
     /// Applies all present writes of another process. The background task, if any, calls this.
     pub async fn catch_up(&self) -> Result<(), StoreError> {
-        match &self.follower {
-            Some(follower) => follower.lock().await.catch_up().await,
-            None => Ok(()),
-        }
+        let Some(follower) = &self.follower else { return Ok(()) };
+        let mut follower = follower.lock().await;
+        if self.is_writer() { Ok(()) } else { follower.catch_up().await }
     }
 
     /// Applies new writes once a read has found files missing.
@@ -99,7 +100,7 @@ impl Store {
     /// Waits for the follower after a read that failed on missing files. Returns whether a
     /// retry of the read may succeed.
     pub(crate) async fn has_other_files(&self, is_lost: bool) -> bool {
-        match &self.progress {
+        match self.following() {
             Some(progress) if is_lost => {
                 progress.take_other_files(self.core.options.read_timeout).await;
                 true
@@ -302,10 +303,15 @@ impl Store {
         if let Some(task) = &self.warming {
             task.abort();
         }
+        self.core.is_closing.store(true, Ordering::Relaxed);
+        // Not during a promotion: it ends first, or notices the close.
+        let follower = match &self.follower {
+            Some(follower) => Some(follower.lock().await),
+            None => None,
+        };
         let tasks = self.take_background();
         if !tasks.is_empty() {
             // Not during the seal of a window: that would be safe, but lose its work.
-            self.core.is_closing.store(true, Ordering::Relaxed);
             let _sealing = self.core.sealing.lock().await;
             tasks.iter().for_each(JoinHandle::abort);
         }
@@ -325,8 +331,8 @@ impl Store {
         } else {
             Ok(())
         };
-        if let Some(follower) = &self.follower {
-            follower.lock().await.close().await;
+        if let Some(mut follower) = follower {
+            follower.close().await;
         }
         let closed = self.core.lsm.close().await;
         disowned.and(closed)
@@ -341,7 +347,16 @@ impl Store {
     }
 
     fn take_background(&self) -> Vec<JoinHandle<()>> {
-        std::mem::take(&mut *self.background.lock().unwrap_or_else(PoisonError::into_inner))
+        std::mem::take(&mut *self.lock_background())
+    }
+
+    fn lock_background(&self) -> MutexGuard<'_, Vec<JoinHandle<()>>> {
+        self.background.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns the progress of a reader.
+    fn following(&self) -> Option<&Arc<Progress>> {
+        self.progress.as_ref().filter(|_| !self.is_writer())
     }
 
     /// Returns the state that the tasks of the store share.

@@ -3,17 +3,20 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use tokio::task::JoinHandle;
+
 use crate::epoch::Epoch;
 use crate::error::StoreError;
 use crate::expiry;
 use crate::follow::{Follower, follow_forever};
 use crate::keys;
 use crate::lsm::{Location, Lsm, SharedMemory, WriteSet};
-use crate::meta;
+use crate::meta::{self, Meta};
 use crate::options::StoreOptions;
 use crate::read::warm::warm_up;
 use crate::seal;
 use crate::value;
+use crate::window::PartitionId;
 
 use super::Store;
 use super::maintain::{expire_forever, maintain_forever};
@@ -35,10 +38,7 @@ impl Store {
     pub async fn open(url: &str, options: StoreOptions) -> Result<Store, StoreError> {
         let mut location = Location::parse(url, &options.remote)?;
         location.check().await?;
-        Store::open_at(&location, options).await.map_err(|error| match error {
-            StoreError::Fenced => StoreError::Overtaken,
-            error => error,
-        })
+        Store::open_at(&location, options).await.map_err(overtaken)
     }
 
     /// Opens a store on objects in memory, which other stores may share.
@@ -55,62 +55,22 @@ impl Store {
         options: StoreOptions,
     ) -> Result<Store, StoreError> {
         let lsm = Lsm::open(location, &options).await?;
-        let opened = Store::open_on(lsm.clone(), options).await;
-        if let Err(error) = &opened {
-            match error {
-                // This version must not write to the store.
-                StoreError::NewerFormat { .. } => lsm.close().await?,
-                _ => lsm.release_ownership().await,
-            }
-        }
-        opened
+        release_unless_open(&lsm, Store::open_on(lsm.clone(), options).await).await
     }
 
     /// Opens a store on an open LSM.
-    async fn open_on(lsm: Lsm, options: StoreOptions) -> Result<Store, StoreError> {
+    pub(super) async fn open_on(lsm: Lsm, options: StoreOptions) -> Result<Store, StoreError> {
         let meta = seal::recover(&lsm).await?;
-        if let Some(owner) = &meta.owner {
-            tracing::warn!(
-                owner,
-                "the store was not closed by its last writer; this process has taken it over"
-            );
-        }
-        let (format, kept_by_size) = (meta.format, meta.kept_by_size);
-        let background = options.background;
+        let marks = StoredMarks::of(&meta);
         let (core, ..) = Core::open(lsm, meta, options).await?;
         // A replay creates deleted series again, without samples, from their log records.
         core.head.forget_deleted();
-        tracing::info!("this process is now the writer of the store");
-        let mut set = WriteSet::default();
-        let owner = core.options.owner.as_bytes();
-        set.put(keys::OWNER.to_vec(), value::encode(keys::OWNER, owner));
-        // With the counts, the next start detects records missing at the end of an epoch.
-        let records: Vec<(Epoch, u64)> =
-            core.log.lock().await.epochs.iter().map(|(e, info)| (*e, info.record_count)).collect();
-        set.put(keys::RECORDS.to_vec(), meta::encode_records(&records));
-        if format < meta::FORMAT {
-            // No conversion is needed: new formats have their own keys.
-            set.put(keys::FORMAT.to_vec(), value::encode_u32(keys::FORMAT, meta::FORMAT));
-        }
-        if expiry::hide_by_size(&core, kept_by_size) {
-            set.delete(keys::KEPT_BY_SIZE);
-        }
-        core.lsm.commit(set).await?;
-        expiry::drop_dead_log(&core, &mut *core.sealing.lock().await).await?;
-        seal::note_emptied(&core).await;
-        // Separate tasks, so that expiry by rules does not wait for seals.
-        let tasks = match background {
-            true => vec![
-                tokio::spawn(maintain_forever(Arc::clone(&core))),
-                tokio::spawn(expire_forever(Arc::clone(&core))),
-            ],
-            false => Vec::new(),
-        };
+        begin_writing(&core, marks).await?;
+        let background = Mutex::new(write_tasks(&core));
         let warming = core
             .options
             .warm_up_span_ms
             .map(|span_ms| tokio::spawn(warm_up(Arc::clone(&core), span_ms)));
-        let background = Mutex::new(tasks);
         Ok(Store { core, background, warming, follower: None, progress: None })
     }
 
@@ -183,5 +143,81 @@ impl Store {
         let warming = core.options.warm_up_span_ms.map(warm);
         let (follower, progress) = (Some(follower), Some(progress));
         Ok(Store { core, background, warming, follower, progress })
+    }
+}
+
+/// Records of the store that an opening replaces.
+pub(super) struct StoredMarks {
+    format: u32,
+    kept_by_size: Option<(PartitionId, u64)>,
+}
+
+impl StoredMarks {
+    /// Returns those of a store, and logs its last writer if that has not closed it.
+    pub(super) fn of(meta: &Meta) -> StoredMarks {
+        if let Some(owner) = &meta.owner {
+            tracing::warn!(
+                owner,
+                "the store was not closed by its last writer; this process has taken it over"
+            );
+        }
+        StoredMarks { format: meta.format, kept_by_size: meta.kept_by_size }
+    }
+}
+
+/// Records this process as the writer of a store whose state is in memory.
+pub(super) async fn begin_writing(core: &Arc<Core>, found: StoredMarks) -> Result<(), StoreError> {
+    tracing::info!("this process is now the writer of the store");
+    let mut set = WriteSet::default();
+    let owner = core.options.owner.as_bytes();
+    set.put(keys::OWNER.to_vec(), value::encode(keys::OWNER, owner));
+    // With the counts, the next start detects records missing at the end of an epoch.
+    let records: Vec<(Epoch, u64)> =
+        core.log.lock().await.epochs.iter().map(|(e, info)| (*e, info.record_count)).collect();
+    set.put(keys::RECORDS.to_vec(), meta::encode_records(&records));
+    if found.format < meta::FORMAT {
+        // No conversion is needed: new formats have their own keys.
+        set.put(keys::FORMAT.to_vec(), value::encode_u32(keys::FORMAT, meta::FORMAT));
+    }
+    if expiry::hide_by_size(core, found.kept_by_size) {
+        set.delete(keys::KEPT_BY_SIZE);
+    }
+    core.lsm.commit(set).await?;
+    expiry::drop_dead_log(core, &mut *core.sealing.lock().await).await?;
+    seal::note_emptied(core).await;
+    Ok(())
+}
+
+/// Starts the background tasks of a writer.
+pub(super) fn write_tasks(core: &Arc<Core>) -> Vec<JoinHandle<()>> {
+    if !core.options.background {
+        return Vec::new();
+    }
+    // Separate tasks, so that expiry by rules does not wait for seals.
+    vec![
+        tokio::spawn(maintain_forever(Arc::clone(core))),
+        tokio::spawn(expire_forever(Arc::clone(core))),
+    ]
+}
+
+/// Releases the ownership of an LSM whose store cannot be opened.
+pub(super) async fn release_unless_open<T>(
+    lsm: &Lsm,
+    opened: Result<T, StoreError>,
+) -> Result<T, StoreError> {
+    match &opened {
+        Ok(_) => {}
+        // This version must not write to the store.
+        Err(StoreError::NewerFormat { .. }) => lsm.close().await?,
+        Err(_) => lsm.release_ownership().await,
+    }
+    opened
+}
+
+/// Names the cause if a store is lost while it is opened.
+pub(super) fn overtaken(error: StoreError) -> StoreError {
+    match error {
+        StoreError::Fenced => StoreError::Overtaken,
+        error => error,
     }
 }

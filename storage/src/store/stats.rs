@@ -149,7 +149,7 @@ impl Store {
         let (log, seals) = (&core.log_counters, &core.counters);
         let (ring, table, index) =
             (core.exemplar_ring.stats(), core.metadata.stats(), core.index.stats());
-        let follow = self.progress.as_ref().map(|progress| progress.stats());
+        let follow = self.following().map(|progress| progress.stats());
         let columns = core.columns.stats();
         let blocks = core.lsm.block_cache_stats();
         let disk = core.lsm.disk_cache_stats();

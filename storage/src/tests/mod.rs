@@ -15,6 +15,7 @@ mod kept_from;
 mod limits;
 mod orphans;
 mod outage;
+mod promote;
 mod read_only;
 mod rules;
 mod simulation;

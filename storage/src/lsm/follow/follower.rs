@@ -55,6 +55,8 @@ pub(crate) struct LsmFollower {
     renewed_at: Instant,
     /// Earlier bases that are still read, with their checkpoints.
     bases: Vec<(Weak<ViewBase>, CheckpointCreateResult)>,
+    /// Set once all checkpoints have been deleted.
+    is_closed: bool,
 }
 
 /// Commits since the previous step.
@@ -89,6 +91,7 @@ impl LsmFollower {
             looked_at: Some(now),
             renewed_at: now,
             bases: Vec::new(),
+            is_closed: false,
             location,
             view,
         }
@@ -170,8 +173,11 @@ impl LsmFollower {
         self.looked_at = None;
     }
 
-    /// Deletes all checkpoints of this reader.
+    /// Deletes all checkpoints of this reader. Its views must not be read any more.
     pub(crate) async fn close(&mut self) {
+        if std::mem::replace(&mut self.is_closed, true) {
+            return;
+        }
         let current = self.view.base.checkpoint.clone();
         let before = self.bases.drain(..).map(|(_, checkpoint)| checkpoint);
         for checkpoint in before.chain(current).collect::<Vec<_>>() {

@@ -16,6 +16,8 @@
 //!         --take-over                     → taken at once, the owner is fenced off
 //! ```
 //!
+//! A standby waits for a lock, too ([`Claim::wait`]), and may be told to take over meanwhile.
+//!
 //! Clocks of two machines are never compared: an observer measures how long it has seen the same
 //! bytes. [`crate::lsm::objects::guarded`] checks that the store is still the one that was opened.
 
@@ -34,6 +36,7 @@ use slatedb::object_store::path::Path as ObjectPath;
 use slatedb::object_store::{
     Error, ObjectStore, ObjectStoreExt, PutMode, PutOptions, UpdateVersion,
 };
+use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
@@ -50,6 +53,12 @@ pub(super) const LEASE: &str = "lease";
 const RENEWALS: u32 = 3;
 /// Number of checks of another owner's lease within its duration.
 const CHECKS: u32 = 20;
+/// Duration of a lease that does not state its own.
+const DURATION_DEFAULT: Duration = Duration::from_secs(60);
+/// Maximum duration of a lease.
+pub const LEASE_DURATION_MAX: Duration = Duration::from_secs(3600);
+/// Interval between attempts to lock a local store that another process has locked.
+const LOCK_INTERVAL: Duration = Duration::from_millis(250);
 /// Interval between checks of a local store.
 const LOCAL_INTERVAL: Duration = Duration::from_secs(1);
 /// Maximum length of a lock or a lease.
@@ -76,6 +85,9 @@ struct Owner {
     #[serde(skip_serializing_if = "Option::is_none")]
     process_started: Option<u64>,
     renewals: u64,
+    /// Duration of its lease in ms; absent from locks, and from leases of earlier versions.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    lease_ms: Option<u64>,
 }
 
 impl Owner {
@@ -92,7 +104,13 @@ impl Owner {
             machine: machine(),
             process_started: process_started(pid),
             renewals: 0,
+            lease_ms: None,
         }
+    }
+
+    /// Returns the time after which its lease has expired, if it is not renewed.
+    fn lease_duration(&self) -> Duration {
+        self.lease_ms.map_or(DURATION_DEFAULT, Duration::from_millis).min(LEASE_DURATION_MAX)
     }
 
     fn encode(&self) -> Vec<u8> {
@@ -155,6 +173,29 @@ fn process_started(pid: u32) -> Option<u64> {
     (!matches!(state, "Z" | "X")).then(|| fields.nth(18)?.parse().ok()).flatten()
 }
 
+/// Right to open a store for writing, which this process has acquired ahead of the opening.
+pub(crate) struct Claim(pub(super) Ownership);
+
+impl Claim {
+    /// Claims a store once its owner has released it, has ended, or has not renewed its lease; at
+    /// once when `take_over` becomes true.
+    ///
+    /// Errors: [`StoreError::InUse`] if it is to take over a locked folder; the folder cannot be
+    /// locked at all; the object store does not answer.
+    pub(crate) async fn wait(
+        location: &Location,
+        options: &StoreOptions,
+        take_over: &mut watch::Receiver<bool>,
+    ) -> Result<Claim, StoreError> {
+        Ownership::wait(location, options, take_over).await.map(Claim)
+    }
+
+    /// Gives the store up: the next process can open it at once.
+    pub(crate) async fn release(self) {
+        self.0.release().await;
+    }
+}
+
 /// Ownership of a store, until it is released or dropped.
 pub(super) struct Ownership {
     held: OwnerLock,
@@ -178,25 +219,65 @@ impl Ownership {
         location: &Location,
         options: &StoreOptions,
     ) -> Result<Ownership, StoreError> {
-        let mut owner = Owner::this(options.address.clone());
+        let owner = Owner::this(options.address.clone());
         if let Some(folder) = location.lsm_folder() {
             let lock = lock(&folder, &owner)?;
-            let status = Arc::new(OwnershipStatus::local(&folder, LOCK));
-            let watching = tokio::spawn(watch_local(Arc::clone(&status)));
-            return Ok(Ownership { held: OwnerLock::Lock(lock), status, watching: Some(watching) });
+            return Ok(Ownership::locked(&folder, lock));
         }
+        let (_sender, mut take_over) = watch::channel(options.take_over);
+        Ownership::acquire_remote(location, options, owner, &mut take_over).await
+    }
+
+    /// Acquires a store as [`Claim::wait`] does.
+    async fn wait(
+        location: &Location,
+        options: &StoreOptions,
+        take_over: &mut watch::Receiver<bool>,
+    ) -> Result<Ownership, StoreError> {
+        let owner = Owner::this(options.address.clone());
+        let Some(folder) = location.lsm_folder() else {
+            return Ownership::acquire_remote(location, options, owner, take_over).await;
+        };
+        loop {
+            match lock(&folder, &owner) {
+                Ok(Some(file)) => return Ok(Ownership::locked(&folder, Some(file))),
+                Ok(None) => {
+                    let detail = "the file system has no locks, so no standby can wait for one";
+                    return Err(StoreError::Unavailable(format!("{}: {detail}", folder.display())));
+                }
+                Err(StoreError::InUse(_)) if !*take_over.borrow() => {}
+                Err(error) => return Err(error),
+            }
+            pause(LOCK_INTERVAL, take_over).await;
+        }
+    }
+
+    fn locked(folder: &Path, lock: Option<File>) -> Ownership {
+        let status = Arc::new(OwnershipStatus::local(folder, LOCK));
+        let watching = Some(tokio::spawn(watch_local(Arc::clone(&status))));
+        Ownership { held: OwnerLock::Lock(lock), status, watching }
+    }
+
+    async fn acquire_remote(
+        location: &Location,
+        options: &StoreOptions,
+        mut owner: Owner,
+        take_over: &mut watch::Receiver<bool>,
+    ) -> Result<Ownership, StoreError> {
         let status = Arc::new(OwnershipStatus::remote());
         if !location.has_lease {
             return Ok(Ownership { held: OwnerLock::Nothing, status, watching: None });
         }
+        let duration = options.lease_duration.min(LEASE_DURATION_MAX);
+        owner.lease_ms = Some(u64::try_from(duration.as_millis()).unwrap_or(u64::MAX));
         let lease = Lease {
             objects: Arc::clone(&location.object_store),
             folder: location.path.clone(),
             is_conditional: location.has_conditional_overwrite,
             request_timeout: options.read_timeout,
-            duration: options.lease_duration,
+            duration,
         };
-        lease.take(&mut owner, options.take_over).await?;
+        lease.take(&mut owner, take_over).await?;
         let renewing = lease.clone().renew_forever(owner.clone(), Arc::clone(&status));
         let watching = Some(tokio::spawn(renewing));
         Ok(Ownership { held: OwnerLock::Lease(lease, Box::new(owner)), status, watching })
@@ -315,20 +396,25 @@ struct Observed {
 
 impl Lease {
     /// Takes the lease: at once if it is free, otherwise after it has expired.
-    async fn take(&self, owner: &mut Owner, take_over: bool) -> Result<(), StoreError> {
+    async fn take(
+        &self,
+        owner: &mut Owner,
+        take_over: &mut watch::Receiver<bool>,
+    ) -> Result<(), StoreError> {
         let mut observed: Option<Observed> = None;
         loop {
+            let is_taken_over = *take_over.borrow_and_update();
             let found = self.read().await?;
             let other = found.as_ref().filter(|found| !found.is_of(owner));
             let is_free = other.is_none_or(|other| {
-                take_over
+                is_taken_over
                     || Owner::decode(&other.bytes).is_some_and(|other| other.is_dead(owner))
                     || self.is_expired(&other.bytes, observed.as_ref())
             });
             if is_free {
                 if let Some(other) = other {
                     let owner = described(&other.bytes);
-                    tracing::warn!(owner, take_over, "taking over the store");
+                    tracing::warn!(owner, take_over = is_taken_over, "taking over the store");
                 }
                 if self.write(owner, found.map(|found| found.version)).await? {
                     return Ok(());
@@ -337,12 +423,15 @@ impl Lease {
             } else if let Some(found) = found {
                 self.observe(found.bytes, &mut observed);
             }
-            tokio::time::sleep(self.duration / CHECKS).await;
+            pause(self.duration / CHECKS, take_over).await;
         }
     }
 
+    /// Returns whether a lease has not changed for its owner's duration, which may differ from that
+    /// of this process.
     fn is_expired(&self, bytes: &Bytes, observed: Option<&Observed>) -> bool {
-        observed.is_some_and(|o| o.bytes == bytes && o.since.elapsed() >= self.duration)
+        let duration = Owner::decode(bytes).map_or(self.duration, |owner| owner.lease_duration());
+        observed.is_some_and(|o| o.bytes == bytes && o.since.elapsed() >= duration)
     }
 
     /// Records another owner's lease, and since when it is unchanged; logs it from time to time.
@@ -462,6 +551,17 @@ impl Lease {
     fn path(&self) -> ObjectPath {
         self.folder.clone().join(LEASE)
     }
+}
+
+/// Waits for an interval, or until `take_over` changes.
+async fn pause(interval: Duration, take_over: &mut watch::Receiver<bool>) {
+    let changed = async {
+        // The sender of an opening without a standby is gone.
+        if take_over.changed().await.is_err() {
+            std::future::pending::<()>().await;
+        }
+    };
+    let _ = tokio::time::timeout(interval, changed).await;
 }
 
 impl FoundLease {

@@ -20,10 +20,15 @@ fn owner(id: &str) -> Owner {
     Owner { id: id.to_owned(), host: "elsewhere".to_owned(), ..Owner::default() }
 }
 
+/// Returns a command to take over, or not, that never changes.
+fn fixed(take_over: bool) -> watch::Receiver<bool> {
+    watch::channel(take_over).1
+}
+
 /// Returns how long taking a lease lasts, by the clock of the runtime.
 async fn time_to_take(lease: &Lease, owner: &mut Owner, take_over: bool) -> Duration {
     let started = Instant::now();
-    lease.take(owner, take_over).await.unwrap();
+    lease.take(owner, &mut fixed(take_over)).await.unwrap();
     started.elapsed()
 }
 
@@ -40,14 +45,45 @@ async fn a_lease_is_taken_once_it_has_not_changed_for_its_duration() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn the_owner_states_the_duration_of_its_lease() {
+    for (lease_ms, expected) in [
+        (Some(5_000), Duration::from_secs(5)),
+        (Some(600_000), Duration::from_secs(600)),
+        (Some(u64::MAX), LEASE_DURATION_MAX),
+        (None, DURATION_DEFAULT),
+    ] {
+        let lease = lease(&harness::memory(), true);
+        let first = Owner { lease_ms, ..owner("first") };
+        lease.take(&mut first.clone(), &mut fixed(false)).await.unwrap();
+        let waited = time_to_take(&lease, &mut owner("second"), false).await;
+        assert!(waited >= expected && waited <= expected + DURATION / CHECKS, "{waited:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_waiting_process_takes_a_lease_over_on_command() {
+    let lease = lease(&harness::memory(), true);
+    lease.take(&mut owner("first"), &mut fixed(false)).await.unwrap();
+    let (command, mut commanded) = watch::channel(false);
+    let mut second = owner("second");
+    let mut taking = Box::pin(lease.take(&mut second, &mut commanded));
+    assert!(tokio::time::timeout(DURATION / 2, &mut taking).await.is_err(), "it waits");
+    command.send_replace(true);
+    let began = Instant::now();
+    taking.as_mut().await.unwrap();
+    assert_eq!(began.elapsed(), Duration::ZERO);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_lease_that_is_renewed_is_waited_for_until_it_is_removed() {
     let lease = lease(&harness::memory(), true);
     let mut first = owner("first");
-    lease.take(&mut first, false).await.unwrap();
+    lease.take(&mut first, &mut fixed(false)).await.unwrap();
     let status = Arc::new(OwnershipStatus::remote());
     let renewing = tokio::spawn(lease.clone().renew_forever(first.clone(), Arc::clone(&status)));
     let mut second = owner("second");
-    let mut taking = Box::pin(lease.take(&mut second, false));
+    let mut command = fixed(false);
+    let mut taking = Box::pin(lease.take(&mut second, &mut command));
     assert!(tokio::time::timeout(10 * DURATION, &mut taking).await.is_err(), "it is alive");
     assert_eq!(status.lost(), None);
     renewing.abort();
@@ -74,7 +110,7 @@ async fn a_dead_process_of_this_machine_is_not_waited_for() {
     child.kill().unwrap();
     child.wait().unwrap();
     let lease = lease(&harness::memory(), true);
-    lease.take(&mut alive.clone(), false).await.unwrap();
+    lease.take(&mut alive.clone(), &mut fixed(false)).await.unwrap();
     assert_eq!(time_to_take(&lease, &mut Owner::this(None), false).await, Duration::ZERO);
     // Unknown on another machine.
     for elsewhere in [
@@ -101,7 +137,7 @@ async fn an_owner_notices_that_its_lease_has_been_taken() {
     for is_conditional in [false, true] {
         let lease = lease(&harness::memory(), is_conditional);
         let mut first = owner("first");
-        lease.take(&mut first, false).await.unwrap();
+        lease.take(&mut first, &mut fixed(false)).await.unwrap();
         let status = Arc::new(OwnershipStatus::remote());
         let renewing =
             tokio::spawn(lease.clone().renew_forever(first.clone(), Arc::clone(&status)));
@@ -109,7 +145,7 @@ async fn an_owner_notices_that_its_lease_has_been_taken() {
         lease.objects.delete(&lease.path()).await.unwrap();
         tokio::time::sleep(DURATION).await;
         assert!(lease.read().await.unwrap().unwrap().is_of(&first));
-        lease.take(&mut owner("second"), true).await.unwrap();
+        lease.take(&mut owner("second"), &mut fixed(true)).await.unwrap();
         let error = status.wait().await;
         assert!(error.to_string().contains("taken over by process 0 on host elsewhere"), "{error}");
         renewing.await.unwrap();

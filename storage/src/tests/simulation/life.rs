@@ -42,6 +42,8 @@ pub(super) struct World {
     chance: Chance,
     options: StoreOptions,
     lives: u32,
+    /// True if a store is taken over by standbys.
+    has_standbys: bool,
     /// The next value.
     value: u64,
     /// Hash of the requests of all processes.
@@ -79,10 +81,16 @@ impl World {
             chance,
             options,
             lives: 0,
+            has_standbys: false,
             value: 1,
             trace: 0,
             requests: 0,
         }
+    }
+
+    /// Returns the world of a seed in which standbys follow each process, and take over from it.
+    pub(super) fn with_standbys(seed: u64) -> World {
+        World { has_standbys: true, ..World::new(seed) }
     }
 
     /// Runs some lives and a last one without faults.
@@ -249,6 +257,12 @@ fn value_of(number: u8, read: &Read) -> u64 {
     }
 }
 
+/// Process that follows another one, to take over from it.
+struct Standby {
+    location: Location,
+    process: Process,
+}
+
 /// Processes in one runtime: one, and those that it has taken over from.
 struct Lives<'a> {
     world: &'a mut World,
@@ -262,9 +276,27 @@ impl Lives<'_> {
         let mut undead: Option<Arc<Process>> = None;
         let mut tasks = JoinSet::new();
         self.check(&process).await;
+        let mut standby = self.open_standby().await;
         let steps = if is_last { 0 } else { 4 + self.chance.below(16) };
         for _ in 0..steps {
             self.pause(&process).await;
+            if let Some(standby) = &standby
+                && self.chance.happens(300)
+            {
+                let followed = standby.process.store.catch_up().await;
+                must_be_fine(&self.world.known, &standby.process, "following", &followed);
+            }
+            if standby.is_some() && self.chance.happens(100) {
+                self.world.lives += 1;
+                self.world.tell(format!("life {} is promoted", self.world.lives));
+                process.is_fenced.store(true, Ordering::Relaxed);
+                let promoted = self.promote(standby.take()).await;
+                let Some(next) = promoted else { return };
+                undead = Some(std::mem::replace(&mut process, next));
+                settle(&mut tasks).await;
+                self.check(&process).await;
+                standby = self.open_standby().await;
+            }
             if undead.is_none() && self.chance.happens(25) {
                 let link = Link::new(&self.world.cloud, Faults::default(), self.chance.fork());
                 self.world.lives += 1;
@@ -290,24 +322,46 @@ impl Lives<'_> {
         }
     }
 
+    /// Opens a standby of the present process, without faults.
+    async fn open_standby(&mut self) -> Option<Standby> {
+        if !self.world.has_standbys {
+            return None;
+        }
+        let link = Link::new(&self.world.cloud, Faults::default(), self.chance.fork());
+        let (location, machine, options) = self.place(&link);
+        let lag = Duration::from_secs(10);
+        match Store::open_reader_at(&location, options, lag).await {
+            Ok(store) => {
+                let is_fenced = AtomicBool::new(false);
+                let process = Process { store, life: 0, machine, is_calm: true, is_fenced };
+                Some(Standby { location, process })
+            }
+            Err(error) => {
+                lock(&self.world.known).violated(&format!("the standby does not open: {error}"));
+            }
+        }
+    }
+
+    /// Makes a standby the writer, which starts a life.
+    async fn promote(&mut self, standby: Option<Standby>) -> Option<Arc<Process>> {
+        let Standby { location, mut process } = standby?;
+        self.look_at_clock(&process.machine);
+        let options = process.store.core().options.clone();
+        let (_command, mut commanded) = tokio::sync::watch::channel(true);
+        let promoted = match Store::claim_at(location, &options, &mut commanded).await {
+            Ok(claim) => process.store.promote(claim).await,
+            Err(error) => Err(error),
+        };
+        must_be_fine(&self.world.known, &process, "promotion", &promoted);
+        if promoted.ok()?.is_some() {
+            lock(&self.world.known).violated("the head of a standby could not be used");
+        }
+        process.life = self.world.lives;
+        Some(Arc::new(process))
+    }
+
     async fn open(&mut self, link: Arc<Link>) -> Option<Arc<Process>> {
-        let skews = [0, 0, 0, 3_600_000, -3_600_000, 90_000_000, -90_000_000];
-        let confirmation_ms = self.world.options.retention_confirmation.as_millis() as i64;
-        let confirmed_from_ms = AtomicI64::new(self.world.time.now_ms() + confirmation_ms);
-        let machine = Arc::new(Machine {
-            time: Arc::clone(&self.world.time),
-            confirmed_from_ms,
-            skew_ms: AtomicI64::new(self.chance.pick(&skews)),
-            tree_skew_ms: self.chance.pick(&skews),
-        });
-        self.links.push(Arc::clone(&link));
-        let mut location = Location::on(Arc::new(Remote(Arc::clone(&link))));
-        location.has_conditional_overwrite = self.chance.happens(500);
-        location.garbage_interval = Duration::from_secs(10);
-        location.simulated =
-            Some(Simulated { clock: Arc::clone(&machine) as _, seed: self.chance.next() });
-        let options =
-            StoreOptions { clock: Arc::clone(&machine) as _, ..self.world.options.clone() };
+        let (location, machine, options) = self.place(&link);
         let is_calm = link.faults.is_calm();
         self.look_at_clock(&machine);
         match Store::open_at(&location, options).await {
@@ -329,6 +383,28 @@ impl Lives<'_> {
                 None
             }
         }
+    }
+
+    /// Returns the location, the machine and the options of a process behind a link.
+    fn place(&mut self, link: &Arc<Link>) -> (Location, Arc<Machine>, StoreOptions) {
+        let skews = [0, 0, 0, 3_600_000, -3_600_000, 90_000_000, -90_000_000];
+        let confirmation_ms = self.world.options.retention_confirmation.as_millis() as i64;
+        let confirmed_from_ms = AtomicI64::new(self.world.time.now_ms() + confirmation_ms);
+        let machine = Arc::new(Machine {
+            time: Arc::clone(&self.world.time),
+            confirmed_from_ms,
+            skew_ms: AtomicI64::new(self.chance.pick(&skews)),
+            tree_skew_ms: self.chance.pick(&skews),
+        });
+        self.links.push(Arc::clone(link));
+        let mut location = Location::on(Arc::new(Remote(Arc::clone(link))));
+        location.has_conditional_overwrite = self.chance.happens(500);
+        location.garbage_interval = Duration::from_secs(10);
+        location.simulated =
+            Some(Simulated { clock: Arc::clone(&machine) as _, seed: self.chance.next() });
+        let options =
+            StoreOptions { clock: Arc::clone(&machine) as _, ..self.world.options.clone() };
+        (location, machine, options)
     }
 
     /// Lets time pass, and sets clocks.

@@ -56,11 +56,11 @@ fn note_panics() {
 }
 
 /// Runs a seed; returns trace and number of requests, or the panics.
-fn run(seed: u64) -> Result<(u64, u64), String> {
+fn run(seed: u64, world: fn(u64) -> World) -> Result<(u64, u64), String> {
     let name = format!("{THREAD_NAME} {seed};");
     let thread = std::thread::Builder::new().name(name.clone());
     let run = move || {
-        let mut world = World::new(seed);
+        let mut world = world(seed);
         catch_unwind(AssertUnwindSafe(|| world.run()))
             .is_ok()
             .then_some((world.trace, world.requests))
@@ -80,6 +80,15 @@ fn number(variable: &str) -> Option<u64> {
 
 #[test]
 fn acknowledged_requests_hold_whatever_fails() {
+    run_all(World::new);
+}
+
+#[test]
+fn acknowledged_requests_hold_when_standbys_take_over() {
+    run_all(World::with_standbys);
+}
+
+fn run_all(world: fn(u64) -> World) {
     note_panics();
     let seeds: Vec<u64> = match number("SIMULATION_SEED") {
         Some(seed) => vec![seed],
@@ -99,7 +108,7 @@ fn acknowledged_requests_hold_whatever_fails() {
         for _ in 0..threads {
             scope.spawn(|| {
                 while let Some(seed) = seeds.get(next.fetch_add(1, Ordering::Relaxed) as usize) {
-                    if let Err(wrong) = run(*seed) {
+                    if let Err(wrong) = run(*seed, world) {
                         eprintln!("seed {seed}: {wrong}\nagain: SIMULATION_SEED={seed} cargo test --workspace -p storage simulation");
                         lock(&failed).push(*seed);
                     }

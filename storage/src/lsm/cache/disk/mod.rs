@@ -31,7 +31,8 @@ use crate::options::DiskCacheOptions;
 /// Maximum number of disk writes in flight; further parts are not cached.
 const WRITES_MAX: usize = 32;
 
-/// Object store with a disk cache.
+/// Object store with a disk cache. Clones share its files.
+#[derive(Clone)]
 pub(crate) struct DiskCache {
     objects: Arc<dyn ObjectStore>,
     files: Arc<Files>,
@@ -61,10 +62,14 @@ impl DiskCache {
         Ok(Layered(DiskCache { objects, files, part_bytes, writes }))
     }
 
-    /// Returns a function that reads the statistics.
-    pub(crate) fn figures(&self) -> impl Fn() -> DiskCacheStats + Send + Sync + 'static {
-        let files = Arc::clone(&self.files);
-        move || files.stats()
+    /// Returns the cache over another access to the same objects.
+    pub(crate) fn over(&self, objects: Arc<dyn ObjectStore>) -> Layered<DiskCache> {
+        Layered(DiskCache { objects, ..self.clone() })
+    }
+
+    /// Returns the statistics.
+    pub(crate) fn stats(&self) -> DiskCacheStats {
+        self.files.stats()
     }
 
     /// Returns the range of a read that may be served from the cache, and whether it is a retry.

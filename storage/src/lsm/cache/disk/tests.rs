@@ -117,7 +117,7 @@ fn what_is_missing_is_fetched_with_one_request() {
         assert_eq!(fixture.read(500..510, None).await, 1);
         assert_eq!(fixture.read(0..1000, None).await, 1);
         assert_eq!(fixture.read(3..999, None).await, 0);
-        let stats = fixture.cache.figures()();
+        let stats = fixture.cache.stats();
         assert_eq!(stats.bytes, 1000 + 16 * 12);
         assert!(stats.hits >= 16 && stats.misses >= 16, "{stats:?}");
     });
@@ -168,10 +168,10 @@ fn what_was_asked_for_longest_ago_makes_room() {
         assert_eq!(fixture.read(64 * 4..64 * 4 + 1, None).await, 1);
         assert_eq!(fixture.read(0..1, None).await, 0, "it was asked for a moment ago");
         assert_eq!(fixture.read(64..65, None).await, 1, "it was asked for longest ago");
-        let stats = fixture.cache.figures()();
+        let stats = fixture.cache.stats();
         assert_eq!((stats.bytes, stats.evictions), (4 * 76, 2));
         fixture.reopen(2 * 76);
-        assert_eq!(fixture.cache.figures()().bytes, 2 * 76);
+        assert_eq!(fixture.cache.stats().bytes, 2 * 76);
         assert_eq!(std::fs::read_dir(&fixture.folder).unwrap().count(), 2);
     });
 }
@@ -185,6 +185,6 @@ fn reads_that_are_not_of_the_trees_files_go_past() {
             fixture.cache.get_range(&fixture.path, 0..10).await.unwrap();
             assert_eq!(fixture.asked.load(Ordering::SeqCst), asked + 1);
         }
-        assert_eq!(fixture.cache.figures()(), DiskCacheStats::default());
+        assert_eq!(fixture.cache.stats(), DiskCacheStats::default());
     });
 }

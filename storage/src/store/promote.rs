@@ -1,0 +1,146 @@
+//! Promotion of a reader to the writer of its store: a warm standby.
+//!
+//! ```text
+//! claim     the lock or the lease is free, has expired, or is taken on command
+//! approach  apply what the writer has committed so far
+//! fence     open the LSM for writing: an earlier writer cannot commit any more
+//! complete  apply its last commits, and check that the log has no others
+//! continue  exchange the LSM below the head, with its caches, in one step
+//! begin     what every opening does: recover, record the owner, start the tasks, accept writes
+//! ```
+//!
+//! Nothing that was acknowledged is missed, as the last commits are read after the fence. Selections
+//! run all the time. If the head cannot be completed, the store is opened as at a start, and the
+//! reader answers meanwhile.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use tokio::sync::{Mutex, watch};
+
+use super::Store;
+use super::open::{StoredMarks, begin_writing, overtaken, release_unless_open, write_tasks};
+use crate::core::Core;
+use crate::error::StoreError;
+use crate::follow::Follower;
+use crate::lsm::{Claim, Location, Lsm};
+use crate::options::StoreOptions;
+use crate::seal;
+
+/// Interval of checking whether selections of the time before the promotion have ended.
+const READS_ENDED_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Right of this process to become the writer of a store.
+pub struct StoreClaim {
+    location: Location,
+    claim: Claim,
+}
+
+impl StoreClaim {
+    /// Gives the store up: another process can claim it at once.
+    pub async fn release(self) {
+        self.claim.release().await;
+    }
+}
+
+impl Store {
+    /// Claims a store once its writer has closed it, has ended, or has not renewed its lease; at
+    /// once when `take_over` becomes true.
+    ///
+    /// Errors: as [`Store::open`]; [`StoreError::InUse`] if it is to take over a store on a local
+    /// disk that is in use.
+    pub async fn claim(
+        url: &str,
+        options: &StoreOptions,
+        take_over: &mut watch::Receiver<bool>,
+    ) -> Result<StoreClaim, StoreError> {
+        let mut location = Location::parse(url, &options.remote)?;
+        location.check().await?;
+        Store::claim_at(location, options, take_over).await
+    }
+
+    /// Claims the store at a resolved location.
+    pub(crate) async fn claim_at(
+        location: Location,
+        options: &StoreOptions,
+        take_over: &mut watch::Receiver<bool>,
+    ) -> Result<StoreClaim, StoreError> {
+        let claim = Claim::wait(&location, options, take_over).await?;
+        Ok(StoreClaim { location, claim })
+    }
+
+    /// Opens or creates a claimed store, and replays the log.
+    ///
+    /// Errors: as [`Store::open`].
+    pub async fn open_claimed(
+        claim: StoreClaim,
+        options: StoreOptions,
+    ) -> Result<Store, StoreError> {
+        let StoreClaim { location, claim } = claim;
+        let lsm = Lsm::open_claimed(&location, &options, claim, None).await.map_err(overtaken)?;
+        release_unless_open(&lsm, Store::open_on(lsm.clone(), options).await).await
+    }
+
+    /// Returns whether this process writes to the store.
+    pub fn is_writer(&self) -> bool {
+        !self.core.lsm.is_read_only()
+    }
+
+    /// Makes a reader the writer of its store. Selections continue meanwhile.
+    ///
+    /// Returns `None` if it continues with its head. Otherwise returns the writer, which was opened
+    /// as at a start; this store remains a reader.
+    /// Errors: as [`Store::open`]. This store is still a reader, unless [`Store::is_writer`]; then
+    /// it has to be closed.
+    pub async fn promote(&self, claim: StoreClaim) -> Result<Option<Store>, StoreError> {
+        let StoreClaim { location, claim } = claim;
+        let core = &self.core;
+        let Some(follower) = &self.follower else {
+            claim.release().await;
+            return Err(StoreError::ReadOnly);
+        };
+        let mut following = follower.lock().await;
+        if self.is_writer() || core.is_closing.load(Ordering::Relaxed) {
+            claim.release().await;
+            return Err(StoreError::Closed);
+        }
+        // Before the fence, so that the time without a writer is short. The result counts later.
+        let _ = following.catch_up().await;
+        let opened = Lsm::open_claimed(&location, &core.options, claim, Some(&core.lsm)).await;
+        let lsm = opened.map_err(overtaken)?;
+        let recovered = seal::recover(&lsm).await;
+        let meta = release_unless_open(&lsm, recovered).await?;
+        if let Err(error) = following.complete(&lsm, &meta).await {
+            drop(following);
+            tracing::warn!(
+                %error,
+                "the head of this standby cannot be used; it is rebuilt from the log"
+            );
+            let opened = Store::open_on(lsm.clone(), core.options.clone()).await;
+            let opened = release_unless_open(&lsm, opened).await?;
+            opened.core.head.changes.replace(&core.head.changes);
+            return Ok(Some(opened));
+        }
+        let marks = StoredMarks::of(&meta);
+        release_unless_open(&lsm, core.promote(lsm.clone(), meta).await).await?;
+        self.take_background().iter().for_each(tokio::task::JoinHandle::abort);
+        drop(following);
+        begin_writing(core, marks).await?;
+        core.queue.accept();
+        let mut tasks = write_tasks(core);
+        tasks.push(tokio::spawn(retire(Arc::clone(core), Arc::clone(follower))));
+        self.lock_background().append(&mut tasks);
+        Ok(None)
+    }
+}
+
+/// Closes a follower once no selection reads its views.
+async fn retire(core: Arc<Core>, follower: Arc<Mutex<Follower>>) {
+    let next = core.selections.next();
+    while !core.selections.have_ended_before(next) {
+        follower.lock().await.keep_files().await;
+        tokio::time::sleep(READS_ENDED_INTERVAL).await;
+    }
+    follower.lock().await.close().await;
+}
