@@ -23,6 +23,7 @@ use crate::ingest::self_metrics;
 use crate::kernel::allocator;
 use crate::listener::{self, ConnectionLimits, Protocol};
 use crate::retention_status::RetentionStatus;
+use crate::standby;
 use crate::state::Shared;
 use crate::units::millis;
 use crate::web_config::ActiveWebConfig;
@@ -152,11 +153,11 @@ async fn serve_until_stopped(
     };
     shared.set_store(&store);
     info!("server is ready");
-    let (stop_writing, writing) = write_self_metrics(&shared, &store, address);
+    let (stop_writing, writing) = write_self_metrics(&shared, address);
     let releasing = tokio::spawn(release_memory(Arc::clone(&shared)));
     let lost = tokio::select! {
         () = signals.stop_asked(&shared) => None,
-        error = store.wait_until_lost() => Some(error),
+        error = write_until_lost(&shared, store, address) => Some(error),
     };
     releasing.abort();
     match &lost {
@@ -173,7 +174,22 @@ async fn serve_until_stopped(
     if let Err(error) = writing.await {
         error!(%error, "task for own metrics failed");
     }
-    close(&store, lost).await
+    // A promotion may have replaced it.
+    match shared.store() {
+        Some(store) => close(&store, lost).await,
+        None => ExitCode::SUCCESS,
+    }
+}
+
+/// Waits until this process has lost the store that it writes to; a standby writes to it later.
+async fn write_until_lost(shared: &Shared, store: Arc<Store>, address: SocketAddr) -> StoreError {
+    if shared.args.mode != Mode::Standby || store.is_writer() {
+        return store.wait_until_lost().await;
+    }
+    match standby::promote(shared, &store, &address_options(shared, address)).await {
+        Ok(writer) => writer.wait_until_lost().await,
+        Err(error) => error,
+    }
 }
 
 /// Starts to serve requests until the sender is used. The task returns whether all were finished.
@@ -265,18 +281,22 @@ async fn release_memory(shared: Arc<Shared>) {
 /// Starts the task that writes the server's own metrics, if enabled, until the sender is used.
 fn write_self_metrics(
     shared: &Arc<Shared>,
-    store: &Arc<Store>,
     address: SocketAddr,
 ) -> (oneshot::Sender<()>, JoinHandle<()>) {
     let (stop, stopped) = oneshot::channel::<()>();
-    let (shared, store) = (Arc::clone(shared), Arc::clone(store));
+    let shared = Arc::clone(shared);
     let writing = tokio::spawn(async move {
-        if !shared.args.self_metrics || shared.args.mode == Mode::Reader {
+        if !shared.args.self_metrics {
             return;
         }
         let gather = || shared.gather_metrics();
+        let mut stopped = stopped;
+        // A dropped sender stops, too.
+        let store = tokio::select! {
+            _ = &mut stopped => return,
+            store = shared.writer() => store,
+        };
         let stopped = async {
-            // A dropped sender stops, too.
             let _ = stopped.await;
         };
         let instance = address.to_string();
@@ -287,15 +307,10 @@ fn write_self_metrics(
 
 async fn open_store(shared: &Shared, address: SocketAddr) -> Result<Arc<Store>, StoreError> {
     let started = Instant::now();
-    let config = shared.config();
-    // The start has checked the retention.
-    let retention = config.retention(&shared.args).unwrap_or_default();
-    let options = StoreOptions {
-        address: Some(address.to_string()),
-        ..store_options(&shared.args, &config, retention)
-    };
+    let options = address_options(shared, address);
     let store = match shared.args.mode {
         Mode::Writer => open_to_write(shared, options).await?,
+        Mode::Standby => standby::open(shared, options).await?,
         Mode::Reader => open_to_read(shared, options).await?,
     };
     let seconds = started.elapsed().as_secs_f64();
@@ -303,6 +318,17 @@ async fn open_store(shared: &Shared, address: SocketAddr) -> Result<Arc<Store>, 
     let store = Arc::new(store);
     RetentionStatus::of(shared, &store, store.now_ms()).await.log();
     Ok(store)
+}
+
+/// Returns the options of the store with the address of this server.
+fn address_options(shared: &Shared, address: SocketAddr) -> StoreOptions {
+    let config = shared.config();
+    // The start has checked the retention.
+    let retention = config.retention(&shared.args).unwrap_or_default();
+    StoreOptions {
+        address: Some(address.to_string()),
+        ..store_options(&shared.args, &config, retention)
+    }
 }
 
 /// Opens the store as its writer. While it accepts no writes, as on a full disk, queries are answered
@@ -369,6 +395,7 @@ fn store_options(args: &Args, config: &Config, retention: Retention) -> StoreOpt
     StoreOptions {
         remote: args.object_store.over(config.storage.remote()),
         take_over: args.take_over,
+        lease_duration: args.lease_duration,
         discard_leftovers: args.discard_leftovers,
         retention_ms: retention.time_ms,
         retention_bytes: retention.bytes,

@@ -1,19 +1,20 @@
 //! State shared by handlers and the process: configuration, store, queries, metrics and readiness.
 
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::SystemTime;
 
 use engine::QueryOptions;
 use model::{Labels, Source};
 use storage::Store;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 use tracing::{error, info, warn};
 
 use crate::config::{Config, ConfigError};
 use crate::flags::Args;
 use crate::ingest::{IngestMetrics, RemoteWrite};
 use crate::metrics::Metrics;
+use crate::promotion::Promotion;
 use crate::query::Queries;
 use crate::tenancy::{Tenancy, TenantTable};
 use crate::units::millis;
@@ -43,7 +44,9 @@ pub(crate) struct Shared {
     source: RwLock<Option<Arc<dyn Source>>>,
     /// Reason for which the store cannot be opened for writes, while it cannot.
     unwritable: Mutex<Option<String>>,
-    store: OnceLock<Arc<Store>>,
+    /// Set once the store is open, and again when this process becomes its writer.
+    store: watch::Sender<Option<Arc<Store>>>,
+    pub(crate) promotion: Promotion,
     pub(crate) remote_write: RemoteWrite,
     pub(crate) ingest_metrics: IngestMetrics,
     pub(crate) queries: Queries,
@@ -74,7 +77,8 @@ impl Shared {
             readiness: AtomicU8::new(Readiness::Starting as u8),
             source: RwLock::default(),
             unwritable: Mutex::default(),
-            store: OnceLock::new(),
+            store: watch::Sender::new(None),
+            promotion: Promotion::new(),
             remote_write: RemoteWrite::new(args.remote_write.limits(), ingest_metrics.clone()),
             ingest_metrics,
             queries,
@@ -88,12 +92,11 @@ impl Shared {
         })
     }
 
-    /// Starts to serve queries and writes from a store.
+    /// Starts to serve queries and writes from a store, or continues with another one.
     pub(crate) fn set_store(&self, store: &Arc<Store>) {
         let watched = Arc::clone(store);
         self.metrics.watch_store(move || (watched.stats(), watched.refused_series()));
-        // A process opens one store.
-        let _ = self.store.set(Arc::clone(store));
+        self.store.send_replace(Some(Arc::clone(store)));
         // A reload may have changed it while the store was opened.
         if let Ok(retention) = self.config().retention(&self.args) {
             store.set_retention(retention);
@@ -155,8 +158,20 @@ impl Shared {
     }
 
     /// Store for writes, once the server is ready.
-    pub(crate) fn store(&self) -> Option<&Arc<Store>> {
-        self.store.get()
+    pub(crate) fn store(&self) -> Option<Arc<Store>> {
+        self.store.borrow().clone()
+    }
+
+    /// Waits until the server has a store that it writes to.
+    pub(crate) async fn writer(&self) -> Arc<Store> {
+        let is_writer =
+            |store: &Option<Arc<Store>>| store.as_ref().is_some_and(|store| store.is_writer());
+        let mut stores = self.store.subscribe();
+        match stores.wait_for(is_writer).await.ok().and_then(|store| store.clone()) {
+            Some(store) => store,
+            // The sender is `self`.
+            None => std::future::pending().await,
+        }
     }
 
     /// Active configuration.

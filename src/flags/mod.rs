@@ -30,6 +30,9 @@ use tenancy::TenancyArgs;
 
 /// Minimum lag of a reader: each half of it costs a request.
 const LAG_MIN: Duration = Duration::from_millis(100);
+/// Minimum duration of a lease: renewals that are shorter apart may be late with a slow object
+/// store.
+const LEASE_MIN: Duration = Duration::from_secs(3);
 
 pub(crate) const ABOUT: &str = "A Prometheus-compatible time series engine on object storage. Without a \
                      command, it serves.";
@@ -52,8 +55,9 @@ pub struct Args {
     #[command(flatten)]
     listed: ListedFlags,
 
-    /// Role of the process: the writer of the store, or one of any number of readers of a store
-    /// that another process writes.
+    /// Role of the process: the writer of the store, one of any number of readers of a store that
+    /// another process writes, or a standby, a reader that becomes the writer once there is no
+    /// other.
     #[arg(long = "mode", value_name = "MODE", value_enum, default_value_t = Mode::Writer)]
     pub mode: Mode,
 
@@ -152,6 +156,11 @@ pub struct Args {
     /// exits. A store on a local disk cannot be taken from a running process.
     #[arg(long = "take-over", value_name = "BOOL", default_value_t = false, num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set)]
     pub take_over: bool,
+
+    /// Duration of the lease of a store on an object store, from 3s to 1h. The writer renews it three
+    /// times within it; another process takes the store over if it was not renewed for as long.
+    #[arg(long = "storage.lease-duration", value_name = "DURATION", default_value = "1m", value_parser = parse_lease)]
+    pub lease_duration: Duration,
 
     /// New store where the manifest of an old one is missing; the files of the old store are
     /// deleted. Without it, such a store is not opened.
@@ -396,6 +405,8 @@ pub enum Mode {
     Writer,
     /// Reads a store that another process writes.
     Reader,
+    /// Reads a store, and writes to it once it has no other writer.
+    Standby,
 }
 
 /// Minimum level of log messages.
@@ -458,6 +469,12 @@ pub(crate) fn parse_positive_duration(text: &str) -> Result<Duration, String> {
 fn parse_lag(text: &str) -> Result<Duration, String> {
     let lag = parse_duration(text)?;
     if lag < LAG_MIN { Err("must be at least 100ms".to_owned()) } else { Ok(lag) }
+}
+
+fn parse_lease(text: &str) -> Result<Duration, String> {
+    let duration = parse_duration(text)?;
+    let is_in_range = (LEASE_MIN..=storage::LEASE_DURATION_MAX).contains(&duration);
+    if is_in_range { Ok(duration) } else { Err("must be from 3s to 1h".to_owned()) }
 }
 
 pub(crate) fn parse_positive_bytes(text: &str) -> Result<u64, String> {

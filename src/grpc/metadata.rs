@@ -109,7 +109,7 @@ pub(super) async fn tsdb_statistics(
     node::check_ready(&shared)?;
     let matchers = tenant_matchers(&shared, &call.client)?;
     let tenant = tenant_name(&call.client);
-    let store = Arc::clone(store_of(&shared)?);
+    let store = store_of(&shared)?;
     let text = "thanos.Status/TSDBStatistics".to_owned();
     let lookup = node::begin(&shared, LookupRequest { text, client: call.client }).await?;
     let budget = lookup.budget.clone();

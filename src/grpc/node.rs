@@ -28,7 +28,7 @@ pub(super) fn check_ready(shared: &Shared) -> Result<(), Status> {
         Readiness::Ready => {}
     }
     let store = shared.store();
-    if let Some(error) = store.and_then(|store| store.lost()) {
+    if let Some(error) = store.as_ref().and_then(|store| store.lost()) {
         return unavailable(error.to_string());
     }
     match store.and_then(|store| store.behind()).filter(|behind| !behind.keeps_up()) {

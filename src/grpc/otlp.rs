@@ -59,7 +59,7 @@ pub(super) async fn export(
     let is_compressed = is_compressed && is_gzip(&head.headers)?;
     let settings = shared.config().otlp.settings(&shared.args);
     let format = OtlpFormat { encoding: Encoding::Protobuf, is_compressed };
-    let writing = shared.remote_write.write_otlp(store, format, settings, declared, body, label);
+    let writing = shared.remote_write.write_otlp(&store, format, settings, declared, body, label);
     let written = writing.await;
     let message = match written {
         Ok(_) => Vec::new(),

@@ -164,6 +164,7 @@ fn pages(mut routes: Routes, args: &Args) -> Routes {
     routes = add(routes, "/debug/pprof/{name}", INSPECT.of_operator(), pprof::profile);
     routes = add(routes, "/-/healthy", GET_HEAD.without_data(), lifecycle::healthy);
     routes = add(routes, "/-/reload", GET_POST_PUT.of_operator(), lifecycle::reload);
+    routes = add(routes, "/-/promote", GET_POST_PUT.of_operator(), lifecycle::promote);
     add(routes, "/-/quit", GET_POST_PUT.of_operator(), lifecycle::quit)
 }
 
@@ -315,7 +316,7 @@ pub(crate) fn tenant_matchers(shared: &Shared, client: &Client) -> Result<Vec<Ma
 /// Returns the store.
 ///
 /// Errors: it is not open, or not yet for writes.
-pub(crate) fn store_of(shared: &Shared) -> Result<&Arc<Store>, ApiError> {
+pub(crate) fn store_of(shared: &Shared) -> Result<Arc<Store>, ApiError> {
     shared.store().ok_or_else(ApiError::not_open)
 }
 

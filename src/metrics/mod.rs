@@ -6,7 +6,7 @@ mod reader;
 mod results;
 mod store;
 
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 use std::time::{Duration, SystemTime};
 
 use prometheus::proto::MetricFamily;
@@ -44,7 +44,7 @@ pub struct Metrics {
     store: StoreMetrics,
     /// Absent for a writer.
     reader: OnceLock<ReaderMetrics>,
-    store_stats: OnceLock<Box<StoreFigures>>,
+    store_stats: RwLock<Option<Box<StoreFigures>>>,
     ready: IntGauge,
     requests: IntCounterVec,
     request_seconds: HistogramVec,
@@ -96,7 +96,7 @@ impl Metrics {
             results: OnceLock::new(),
             store: StoreMetrics::new(&registrar),
             reader: OnceLock::new(),
-            store_stats: OnceLock::new(),
+            store_stats: RwLock::default(),
             ready: registrar.int_gauge(
                 "tessella_ready",
                 "Whether the log has been replayed and requests are served.",
@@ -173,13 +173,12 @@ impl Metrics {
         self.ready.set(i64::from(is_ready));
     }
 
-    /// Sets the source of the store's figures.
+    /// Sets the source of the store's figures; another one replaces it.
     pub(crate) fn watch_store(
         &self,
         stats: impl Fn() -> (StoreStats, Vec<RefusedSeries>) + Send + Sync + 'static,
     ) {
-        // A process has one store.
-        let _ = self.store_stats.set(Box::new(stats));
+        *self.store_stats.write().unwrap_or_else(PoisonError::into_inner) = Some(Box::new(stats));
     }
 
     /// Adds the metrics of the result cache.
@@ -207,7 +206,8 @@ impl Metrics {
     pub fn gather(&self) -> Vec<MetricFamily> {
         let _gathering = self.gathering.lock().unwrap_or_else(PoisonError::into_inner);
         self.process.refresh();
-        if let Some(stats) = self.store_stats.get() {
+        let stats = self.store_stats.read().unwrap_or_else(PoisonError::into_inner);
+        if let Some(stats) = &*stats {
             let (stats, refused) = stats();
             self.store.refresh(&stats, &refused);
             if let Some(stats) = &stats.follow {

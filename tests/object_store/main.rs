@@ -12,6 +12,7 @@ mod nodes;
 mod outage;
 mod owner;
 mod readers;
+mod standby;
 mod startup;
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};

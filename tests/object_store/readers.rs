@@ -18,7 +18,7 @@ fn write(server: &Server, samples: &Contents) {
     assert_eq!(status, 204, "{text}");
 }
 
-fn post(server: &Server, path: &str) -> (u16, String) {
+pub fn post(server: &Server, path: &str) -> (u16, String) {
     let address = &server.address;
     let head = format!(
         "POST {path} HTTP/1.1\r\nHost: {address}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"

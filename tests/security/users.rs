@@ -130,6 +130,7 @@ fn read_only_users_change_nothing() {
         ("PUT", "/api/v1/admin/tsdb/snapshot"),
         ("POST", "/-/reload"),
         ("PUT", "/-/reload"),
+        ("POST", "/-/promote"),
         ("POST", "/-/quit"),
         ("PUT", "/-/quit"),
         ("DELETE", "/api/v1/status/active_queries/1"),

@@ -1,12 +1,14 @@
-//! `/-/ready`, `/-/healthy`, `/-/reload` and `/-/quit`.
+//! `/-/ready`, `/-/healthy`, `/-/reload`, `/-/promote` and `/-/quit`.
 
 use std::sync::Arc;
 
 use axum::extract::State;
 use axum::http::{Method, StatusCode};
 use axum::response::{IntoResponse, Response};
+use storage::Store;
 
 use crate::flags::Mode;
+use crate::http::params::Params;
 use crate::http::router::plain;
 use crate::state::Shared;
 use crate::units::format_duration;
@@ -14,8 +16,13 @@ use crate::units::format_duration;
 /// `/-/ready`; until the server is ready, the layer around it responds.
 ///
 /// A reader that lags, and a writer that rejects all writes, are not ready, but answer queries. A
-/// writer that has lost its store stops.
-pub(crate) async fn ready(State(shared): State<Arc<Shared>>) -> Response {
+/// writer that has lost its store stops. With `for=writes`, only a writer is ready.
+pub(crate) async fn ready(State(shared): State<Arc<Shared>>, params: Params) -> Response {
+    let is_for_writes = match params.text("for") {
+        Ok("") => false,
+        Ok("writes") => true,
+        _ => return plain(StatusCode::BAD_REQUEST, "the parameter for can only be writes\n"),
+    };
     if let Some(error) = shared.store().and_then(|store| store.lost()) {
         return plain(StatusCode::SERVICE_UNAVAILABLE, format!("{error}\n"));
     }
@@ -24,9 +31,10 @@ pub(crate) async fn ready(State(shared): State<Arc<Shared>>) -> Response {
             format!("No writes are accepted: the store cannot be opened for writes: {reason}\n");
         return plain(StatusCode::SERVICE_UNAVAILABLE, message);
     }
-    let is_writer = shared.args.mode == Mode::Writer;
-    let refusal = shared.store().filter(|_| is_writer).and_then(|store| store.write_refusal());
-    if let Some(refusal) = refusal {
+    let is_reader = shared.args.mode == Mode::Reader;
+    let may_refuse = |store: &Arc<Store>| is_for_writes || (!is_reader && store.is_writer());
+    let store = shared.store().filter(may_refuse);
+    if let Some(refusal) = store.and_then(|store| store.write_refusal()) {
         let message = format!("No writes are accepted: {refusal}\n");
         return plain(StatusCode::SERVICE_UNAVAILABLE, message);
     }
@@ -60,6 +68,25 @@ pub(crate) async fn reload(State(shared): State<Arc<Shared>>, method: Method) ->
             let message = format!("failed to reload config: {error}\n");
             plain(StatusCode::INTERNAL_SERVER_ERROR, message)
         }
+    }
+}
+
+/// `/-/promote`: makes a standby the writer, even if another process is. Responds once it is.
+pub(crate) async fn promote(State(shared): State<Arc<Shared>>, method: Method) -> Response {
+    if let Some(refusal) = refusal(&shared, &method) {
+        return refusal;
+    }
+    if shared.args.mode != Mode::Standby {
+        return plain(StatusCode::CONFLICT, "this server is not a standby (--mode=standby)\n");
+    }
+    let promoted = match shared.store() {
+        None => Err("the store is not open yet".to_owned()),
+        Some(store) if store.is_writer() => Ok(()),
+        Some(_) => shared.promotion.command().await,
+    };
+    match promoted {
+        Ok(()) => "This server is the writer.\n".into_response(),
+        Err(error) => plain(StatusCode::SERVICE_UNAVAILABLE, format!("not promoted: {error}\n")),
     }
 }
 

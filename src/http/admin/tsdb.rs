@@ -12,7 +12,6 @@ use storage::{Store, StoreError};
 
 use model::{Matcher, TimeRange};
 
-use crate::flags::Mode;
 use crate::http::api::labels;
 use crate::http::error::ApiError;
 use crate::http::json::body::{Ready, success};
@@ -84,10 +83,10 @@ pub(crate) async fn snapshot(
 }
 
 /// Returns the store, if the flags allow changes of it.
-fn changeable_store(shared: &Shared) -> Result<&Arc<Store>, ApiError> {
+fn changeable_store(shared: &Shared) -> Result<Arc<Store>, ApiError> {
     if !shared.args.enable_admin_api {
         return Err(ApiError::disabled("admin APIs disabled"));
     }
     let store = store_of(shared)?;
-    if shared.args.mode == Mode::Reader { Err(StoreError::ReadOnly.into()) } else { Ok(store) }
+    if store.is_writer() { Ok(store) } else { Err(StoreError::ReadOnly.into()) }
 }

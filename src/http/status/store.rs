@@ -28,7 +28,7 @@ pub(crate) async fn tsdb(
     params: Params,
 ) -> Result<Response, ApiError> {
     let limit = limit(params.text("limit")?)?;
-    let store = Arc::clone(store_of(&shared)?);
+    let store = store_of(&shared)?;
     let lookup = shared.queries.begin_lookup(params.request()).await?;
     let matchers = tenant_matchers(&shared, &params.client())?;
     let budget = lookup.budget.clone();
@@ -116,7 +116,7 @@ fn block_id(start_ms: i64) -> String {
 pub(crate) async fn storage(State(shared): State<Arc<Shared>>) -> Result<Response, ApiError> {
     let store = store_of(&shared)?;
     let (stats, days) = (store.stats(), store.days());
-    let retention = RetentionStatus::of(&shared, store, store.now_ms()).await;
+    let retention = RetentionStatus::of(&shared, &store, store.now_ms()).await;
     let mut json = storage_json(&stats, &days);
     json.extend_from_slice(format!(",\"retention\":{}", retention.json()).as_bytes());
     json.extend_from_slice(b",\"caches\":[");

@@ -37,7 +37,7 @@ const EXEMPLARS_WRITTEN: &str = "x-prometheus-remote-write-exemplars-written";
 pub(super) async fn remote_write(State(shared): State<Arc<Shared>>, request: Request) -> Response {
     match store_of(&shared) {
         Ok(store) => match label_of(&shared, &request) {
-            Ok(label) => write(&shared.remote_write, store, request, label).await,
+            Ok(label) => write(&shared.remote_write, &store, request, label).await,
             Err(error) => error.into_text(),
         },
         Err(error) => error.into_text(),
@@ -54,7 +54,7 @@ pub(super) async fn otlp(State(shared): State<Arc<Shared>>, request: Request) ->
     let settings = shared.config().otlp.settings(&shared.args);
     match store_of(&shared) {
         Ok(store) => match label_of(&shared, &request) {
-            Ok(label) => write_otlp(&shared.remote_write, store, settings, request, label).await,
+            Ok(label) => write_otlp(&shared.remote_write, &store, settings, request, label).await,
             Err(error) => error.into_text(),
         },
         Err(error) => error.into_text(),
