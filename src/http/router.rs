@@ -129,7 +129,7 @@ pub(crate) fn router(shared: Arc<Shared>) -> Router {
         .layer(CompressionLayer::new().compress_when(is_compressible()))
         .layer(map_response(move |response| std::future::ready(encoders.encode(response))))
         .layer(from_fn_with_state(state(), tenants::read_header))
-        .layer(from_fn_with_state(Arc::clone(&shared), access::check_access));
+        .layer(from_fn_with_state(shared, access::check_access));
     if is_logged { all.layer(from_fn(request_log::log)) } else { all }
 }
 

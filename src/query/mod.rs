@@ -311,7 +311,7 @@ impl Queries {
                 );
             }
             Err(error) => {
-                tracing::warn!(query, seconds, client, user, tenant, %error, "slow query")
+                tracing::warn!(query, seconds, client, user, tenant, %error, "slow query");
             }
         }
     }

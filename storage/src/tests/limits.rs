@@ -9,7 +9,7 @@ use super::harness::{self, at, batch, histogram, labels, memory, open, open_with
 use crate::epoch::Epoch;
 use crate::head::series::HeadSeries;
 use crate::window::Window;
-use crate::{ManualClock, SampleKind, Store, StoreError, StoreOptions};
+use crate::{ManualClock, SampleKind, Store, StoreError, StoreOptions, TenantSeriesLimits};
 
 const HOUR_MS: i64 = 3_600_000;
 
@@ -40,6 +40,60 @@ fn accounts(store: &Store) -> [(usize, usize); 2] {
     });
     let stats = store.stats();
     [(stats.active_series, active), (stats.head_bytes - core.head.index_bytes(), bytes)]
+}
+
+/// Returns a write of one sample each for some series of a tenant.
+fn of_tenant(tenant: &str, series: std::ops::Range<usize>, timestamp_ms: i64) -> Batch {
+    let mut batch = Batch::default();
+    for number in series {
+        let number = number.to_string();
+        let labels = labels(&[("__name__", "x"), ("series", &number), ("tenant", tenant)]);
+        batch.push(&labels, &[(timestamp_ms, 1.0)]);
+    }
+    batch
+}
+
+#[test]
+fn tenants_are_counted_and_limited_over_seals_and_restarts() {
+    harness::run(async {
+        let options =
+            || StoreOptions { tenant_label: Some("tenant".to_owned()), ..harness::options() };
+        let limits = || TenantSeriesLimits {
+            default_max: 3,
+            overrides: [("large".into(), 5)].into_iter().collect(),
+        };
+        let counts = |store: &Store| store.tenant_series().into_iter().collect::<BTreeMap<_, _>>();
+        let of = |small: usize, large: usize| {
+            let all = [("large".to_owned(), large), ("small".to_owned(), small)];
+            all.into_iter().filter(|(_, count)| *count > 0).collect::<BTreeMap<_, _>>()
+        };
+        let objects = memory();
+        let store = open_with(&objects, options()).await.unwrap();
+        store.set_tenant_limits(limits());
+        for (tenant, accepted) in [("small", 3), ("large", 5), ("", 9)] {
+            let outcome = store.append(of_tenant(tenant, 0..9, 1)).await.unwrap();
+            assert_eq!((outcome.accepted, outcome.rejected.total()), (accepted, 9 - accepted));
+            let reason = RejectReason::ActiveSeriesOfTenant;
+            assert_eq!(outcome.rejected.of(reason, SampleKind::Float), 9 - accepted);
+            if let Some(rejection) = outcome.rejections.first() {
+                let overflow = rejection.overflow.clone().unwrap();
+                assert_eq!((overflow.found, overflow.limit), (accepted, accepted));
+            }
+        }
+        assert_eq!(counts(&store), of(3, 5));
+        drop(store);
+        let store = open_with(&objects, options()).await.unwrap();
+        store.set_tenant_limits(limits());
+        assert_eq!(counts(&store), of(3, 5));
+        assert_eq!(store.append(of_tenant("small", 2..4, 2)).await.unwrap().accepted, 1);
+        store.seal_all().await.unwrap();
+        assert_eq!(counts(&store), of(0, 0));
+        assert_eq!(store.append(of_tenant("small", 4..8, 3)).await.unwrap().accepted, 3);
+        assert_eq!(counts(&store), of(3, 0));
+        // A tenant over a lowered limit keeps its series.
+        store.set_tenant_limits(TenantSeriesLimits { default_max: 1, ..limits() });
+        assert_eq!(store.append(of_tenant("small", 4..8, 4)).await.unwrap().accepted, 3);
+    });
 }
 
 #[test]

@@ -108,12 +108,12 @@ fn request(tenant: &str, end_seconds: i64) -> WriteRequest {
     request
 }
 
-fn otlp(tenant: &str, end_seconds: i64) -> Vec<u8> {
+/// Returns a request of OTLP of a tenant.
+pub fn otlp(tenant: &str, end_seconds: i64) -> Vec<u8> {
     let value = |text: &str| otlppb::AnyValue { value: Some(otlppb::Value::Text(text.to_owned())) };
     let attribute = |name: &str, text: &str| otlppb::KeyValue {
         key: name.to_owned(),
         value: Some(value(text)),
-        ..Default::default()
     };
     let point = otlppb::NumberPoint {
         attributes: vec![attribute("tenant_id", "other"), attribute("owner", &text(tenant, "o"))],

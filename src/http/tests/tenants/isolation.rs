@@ -12,7 +12,7 @@ use testkit::grpc::framed;
 use testkit::random::Random;
 use tower::ServiceExt as _;
 
-use super::data::{A, B, MARKER, end_seconds, write};
+use super::data::{A, B, MARKER, end_seconds, otlp, write};
 use super::requests::{CALLS, READS, ReadRequest, random};
 use super::{HEADER, Node, OF_TENANTS, paths};
 
@@ -179,6 +179,25 @@ async fn a_delete_removes_series_of_its_tenant_alone() {
     assert_eq!(node.ask(A, "POST", path).await.status, 204);
     assert_eq!(answer(&node, B, &all).await, before);
     assert!(has(&answer(&node, A, &all).await.1, "\"result\":[]"));
+}
+
+#[tokio::test]
+async fn metrics_over_grpc_have_the_tenant_of_their_call() {
+    let end = end_seconds();
+    let node = Node::start(&[]).await;
+    let export = "/opentelemetry.proto.collector.metrics.v1.MetricsService/Export";
+    for tenant in [A, B] {
+        let request = ReadRequest::Grpc { method: export, message: otlp(tenant, end) };
+        let (status, _) = answer(&node, tenant, &request).await;
+        assert!(status.contains("Some(\"0\")"), "{status}");
+    }
+    let path = format!("/api/v1/series?match[]=%7B__name__=~%22.%2B%22%7D&end={end}");
+    let of_a = node.ask(A, "GET", &path).await.text;
+    let has_both = of_a.contains("\"otlp_metric\"") && of_a.contains("\"target_info\"");
+    assert!(has_both, "{of_a}");
+    assert!(of_a.contains("\"tenant_id\":\"team-a\"") && !of_a.contains("\"other\""));
+    assert!(!of_a.contains(MARKER), "{of_a}");
+    assert!(node.ask(B, "GET", &path).await.text.contains(MARKER));
 }
 
 #[tokio::test]

@@ -13,8 +13,9 @@ use super::{FLAGS, HEADER, Node};
 use crate::config::Config;
 use crate::http::router::router;
 use crate::http::tests::scripted_source::ScriptedSource;
-use crate::http::tests::{Answer, ask, parse_args, send};
+use crate::http::tests::{Answer, ask, parse_args, send, shared_with};
 use crate::ingest::now_ms;
+use crate::logging::tests::Lines;
 use crate::state::Shared;
 use crate::web_config::ActiveWebConfig;
 
@@ -39,6 +40,7 @@ impl LimitedNode {
         let options = StoreOptions {
             background: false,
             tenant_label: Some("tenant_id".to_owned()),
+            retention_confirmation: std::time::Duration::ZERO,
             ..StoreOptions::default()
         };
         let store = Arc::new(Store::open("memory:///", options).await.unwrap());
@@ -56,7 +58,10 @@ impl LimitedNode {
 
     /// Writes one sample of each series.
     async fn write(&self, tenant: &str, series: std::ops::Range<usize>) -> Answer {
-        let time_ms = now_ms();
+        self.write_at(tenant, now_ms(), series).await
+    }
+
+    async fn write_at(&self, tenant: &str, time_ms: i64, series: std::ops::Range<usize>) -> Answer {
         let names: Vec<String> = series.map(|number| format!("series_{number}")).collect();
         let labels: Vec<_> = names.iter().map(|name| [("__name__", name.as_str())]).collect();
         let samples = [(time_ms, 1.0)];
@@ -202,4 +207,56 @@ fn limits_without_tenants_are_an_error() {
     let text = "tessella.yml: the section tenants needs the flag --tenancy.header";
     assert_eq!(error.to_string(), text);
     assert!(config.tenant_limits(&parse_args(&FLAGS)).is_ok());
+}
+
+#[tokio::test]
+async fn slow_queries_are_logged_with_their_tenants() {
+    let lines = Lines::default();
+    let writer = lines.clone();
+    let subscriber = tracing_subscriber::fmt()
+        .with_ansi(false)
+        .without_time()
+        .with_writer(move || writer.clone())
+        .finish();
+    let _guard = tracing::subscriber::set_default(subscriber);
+    let args = [&FLAGS[..], &["--query.log-slower-than=1ms"]].concat();
+    let shared = shared_with(&args);
+    shared.set_ready(Arc::new(ScriptedSource::default()));
+    let path = "/api/v1/query?query=forever&time=1&timeout=5ms";
+    let request = Request::get(path).header(HEADER, "b|a").body(Body::empty()).unwrap();
+    assert_eq!(send(&router(shared), request).await.status, 503);
+    let text = String::from_utf8(lines.0.lock().unwrap().clone()).unwrap();
+    let slow: Vec<&str> = text.lines().filter(|line| line.contains("slow query")).collect();
+    assert!(slow.len() == 1 && slow[0].contains("tenant=\"a|b\""), "{text}");
+}
+
+#[tokio::test]
+async fn retention_rules_select_tenants() {
+    let server = LimitedNode::start("tenant-retention", "").await;
+    let day_ms = 86_400_000;
+    for tenant in ["trial", "paying"] {
+        assert_eq!(server.write_at(tenant, now_ms() - day_ms, 0..2).await.status, 204);
+        assert_eq!(server.write(tenant, 0..2).await.status, 204);
+    }
+    // The clock and the newest sample have to agree before anything expires.
+    server.node.store.maintain().await.unwrap();
+    let rules = "storage: {retention: {rules: [{match: '{tenant_id=\"trial\"}', time: 6h}]}}";
+    server.reload(rules).await;
+    server.node.store.maintain().await.unwrap();
+    let refused = server.write_at("trial", now_ms() - day_ms, 2..3).await;
+    assert_eq!(refused.status, 400);
+    let text = "rule {tenant_id=\"trial\"} with time 6h of storage.retention";
+    assert!(refused.text.contains(text), "{}", refused.text);
+    assert_eq!(server.write_at("paying", now_ms() - day_ms, 2..3).await.status, 204);
+    let path =
+        "/api/v1/query?query=count(count_over_time(%7B__name__=~%22series.*%22%7D%5B2d%5D)%3E1)";
+    let count = async |tenant: &str| {
+        let answer = server.node.ask(tenant, "GET", path).await;
+        let answer: serde_json::Value = serde_json::from_str(&answer.text).unwrap();
+        answer["data"]["result"][0]["value"][1].clone()
+    };
+    // Of the trial, one sample of each series is left.
+    assert_eq!(count("trial").await, serde_json::Value::Null);
+    assert_eq!(server.write("paying", 0..3).await.status, 204);
+    assert_eq!(count("paying").await, "3");
 }
