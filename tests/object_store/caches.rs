@@ -3,8 +3,8 @@
 use std::process::Command;
 
 use crate::nodes::{Processes, encoded, metric, read, s3_args};
-use crate::outage::Proxy;
 use crate::{DAY_MS, now_ms, samples, wait_for};
+use testkit::proxy::Proxy;
 use testkit::remote_write::Connection;
 use testkit::s3::S3Server;
 use testkit::{Server, temporary_directory};

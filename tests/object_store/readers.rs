@@ -3,9 +3,9 @@
 use std::time::{Duration, Instant};
 
 use crate::nodes::{Contents, Processes, encoded, metric, read};
-use crate::outage::Proxy;
 use crate::{merged, now_ms, samples, wait_for};
 use testkit::emulators::Emulator;
+use testkit::proxy::Proxy;
 use testkit::remote_write::Connection;
 use testkit::s3::S3Server;
 use testkit::{Server, get, request, temporary_directory};

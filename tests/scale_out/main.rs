@@ -8,6 +8,7 @@
 mod agents;
 mod data;
 mod frontend;
+mod lagging;
 mod local;
 mod otlp;
 mod queries;

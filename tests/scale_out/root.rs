@@ -91,19 +91,7 @@ impl ReaderGroup {
     pub fn start() -> Option<ReaderGroup> {
         let thanos = thanos_binary()?;
         let directory = temporary_directory("scale-out-readers");
-        let hosts = directory.path().join("hosts");
-        fs::write(&hosts, "127.0.0.1 localhost\n127.0.0.1 readers\n127.0.0.2 readers\n").unwrap();
-        let named = |program: &str| {
-            let mut command = Command::new("unshare");
-            let script =
-                format!("mount --bind {} /etc/hosts && exec \"$0\" \"$@\"", hosts.display());
-            command.args(["--mount", "--propagation=private", "sh", "-c", &script, program]);
-            command
-        };
-        if !named("true").status().is_ok_and(|status| status.success()) {
-            println!("SKIPPED: this process may not mount a file of host names");
-            return None;
-        }
+        let named = named_readers(&directory, &thanos)?;
         let port = free_port();
         let writer = Node::start(&directory, 0, &format!("127.0.0.1:{}", free_port()), &[]);
         write(&writer.server.address, &request(&Selected::of_shard(0)));
@@ -111,10 +99,28 @@ impl ReaderGroup {
             let args = ["--mode=reader", "--reader.lag=1h"];
             Node::start(&directory, 0, &format!("{ip}:{port}"), &args)
         });
-        let (root, child) = start_root(named(&thanos), &directory, &[&format!("readers:{port}")]);
+        let (root, child) = start_root(named, &directory, &[&format!("readers:{port}")]);
         let readers = readers.into();
         Some(ReaderGroup { readers, root, _root: child, _writer: writer, _directory: directory })
     }
+}
+
+/// Returns the command of a program for which the name `readers` has two addresses. `None`, with a
+/// message, if this process may not give it a file of host names.
+pub fn named_readers(directory: &TemporaryDirectory, program: &str) -> Option<Command> {
+    let hosts = directory.path().join("hosts");
+    fs::write(&hosts, "127.0.0.1 localhost\n127.0.0.1 readers\n127.0.0.2 readers\n").unwrap();
+    let named = |program: &str| {
+        let mut command = Command::new("unshare");
+        let script = format!("mount --bind {} /etc/hosts && exec \"$0\" \"$@\"", hosts.display());
+        command.args(["--mount", "--propagation=private", "sh", "-c", &script, program]);
+        command
+    };
+    if !named("true").status().is_ok_and(|status| status.success()) {
+        println!("SKIPPED: this process may not mount a file of host names");
+        return None;
+    }
+    Some(named(program))
 }
 
 impl Node {
@@ -136,7 +142,7 @@ impl Node {
     }
 }
 
-fn write(address: &str, body: &[u8]) {
+pub fn write(address: &str, body: &[u8]) {
     let (status, text) = Connection::open(address).unwrap().write(body).unwrap();
     assert!(status < 300, "{address}: {status} {text}");
 }
@@ -151,6 +157,8 @@ pub fn write_endpoints(directory: &TemporaryDirectory, shards: &[&str]) {
     let endpoint = |address: &&str| {
         let mut endpoint = settings.clone();
         endpoint["address"] = Value::from(*address);
+        // Thanos refuses strict endpoints whose name it resolves.
+        endpoint["strict"] = Value::from(!address.starts_with("dns+"));
         endpoint
     };
     *endpoints = shards.iter().map(endpoint).collect();

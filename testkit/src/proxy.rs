@@ -1,0 +1,51 @@
+//! A proxy that simulates an outage.
+
+use std::io::{Read, Write};
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Passes bytes on to a server, or drops every connection.
+pub struct Proxy {
+    pub address: String,
+    is_dropping: Arc<AtomicBool>,
+}
+
+impl Proxy {
+    pub fn start(server: &str) -> Proxy {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        let is_dropping = Arc::new(AtomicBool::new(false));
+        let (server, dropping) = (server.to_owned(), Arc::clone(&is_dropping));
+        std::thread::spawn(move || {
+            for client in listener.incoming().flatten() {
+                if dropping.load(Ordering::SeqCst) {
+                    continue;
+                }
+                if let Ok(upstream) = TcpStream::connect(&server) {
+                    for (from, to) in [(&client, &upstream), (&upstream, &client)] {
+                        let (from, to) = (from.try_clone().unwrap(), to.try_clone().unwrap());
+                        let dropping = Arc::clone(&dropping);
+                        std::thread::spawn(move || pass(from, to, &dropping));
+                    }
+                }
+            }
+        });
+        Proxy { address, is_dropping }
+    }
+
+    pub fn drop_all(&self, is_dropping: bool) {
+        self.is_dropping.store(is_dropping, Ordering::SeqCst);
+    }
+}
+
+fn pass(mut from: TcpStream, mut to: TcpStream, dropping: &AtomicBool) {
+    let mut bytes = [0; 16384];
+    while let Ok(len) = from.read(&mut bytes) {
+        if len == 0 || dropping.load(Ordering::SeqCst) || to.write_all(&bytes[..len]).is_err() {
+            break;
+        }
+    }
+    // Either connection may be closed already.
+    let _ = (from.shutdown(Shutdown::Both), to.shutdown(Shutdown::Both));
+}
