@@ -179,6 +179,22 @@ fn agents_differ_by_their_shard_alone() {
     assert!(!slots[1].is_match("1024"));
 }
 
+/// Values may differ if they are addresses, paths or shards.
+#[test]
+fn the_script_without_containers_gives_the_same_flags() {
+    let script = text("compose/scale-out-local");
+    let compose = Compose::read(FILE);
+    for (name, service) in compose.services() {
+        let arguments = strings(&service["command"]);
+        for argument in arguments.iter().filter(|argument| argument.starts_with("--")) {
+            let (flag, value) = argument.split_once('=').unwrap_or((argument, ""));
+            let is_own = value.contains(['/', ':']) || value.starts_with("shard=");
+            let expected = if is_own { format!("{flag}=") } else { (*argument).to_owned() };
+            assert!(script.contains(&expected), "{name}: {argument}");
+        }
+    }
+}
+
 #[test]
 fn shards_are_strict_groups_with_retries() {
     let config = yaml("deploy/scale-out/shards.yml");

@@ -198,17 +198,11 @@ fn results_of_rules_are_at_the_root(local: &Local) {
         println!("SKIPPED: ALERTMANAGER_BINARY is not set, no alerts are sent");
         return;
     }
-    let started = Instant::now();
-    loop {
-        let (_, text) = get(local.address("alertmanager:9093"), "/api/v2/alerts");
-        let alerts: Value = serde_json::from_str(&text).unwrap_or_default();
-        if alerts[0]["labels"]["alertname"] == "AllTargetsAreUp" {
-            assert_eq!(alerts[0]["status"]["state"], "active", "{text}");
-            return;
-        }
-        assert!(started.elapsed() < WAIT_MAX, "{text}");
-        std::thread::sleep(Duration::from_millis(200));
-    }
+    wait_for_text(local.address("alertmanager:9093"), "/api/v2/alerts", |text| {
+        let alerts: Value = serde_json::from_str(text).unwrap_or_default();
+        let alert = &alerts[0];
+        alert["labels"]["alertname"] == "AllTargetsAreUp" && alert["status"]["state"] == "active"
+    });
 }
 
 /// Addresses that the file of targets names.
@@ -239,17 +233,11 @@ fn agents_place_each_target_on_one_shard(local: &Local) {
     assert_eq!(expected.len(), 12 + is_alertmanager_here);
     let up = "count by (instance) (up{job!~\"job.*\"} == 1)";
     local.wait_for(up, None, |found| instances(found.keys()) == expected);
-    // Other than over the counts of all shards, the monitor's own samples are not in a shard.
+    // The monitor scrapes all of them itself.
     let path = format!("/api/v1/query?query={}", percent_encode("up == 1"));
-    let started = Instant::now();
-    loop {
-        let found = result(local.address("monitor:9090"), &path).unwrap();
-        if instances(found.series.iter().map(|(labels, _)| labels)) == expected {
-            break;
-        }
-        assert!(started.elapsed() < WAIT_MAX, "{found:?}");
-        std::thread::sleep(Duration::from_millis(200));
-    }
+    wait_for_text(local.address("monitor:9090"), &path, |text| {
+        expected.iter().all(|address| text.contains(&format!("\"{address}\"")))
+    });
     let found = local.values(up, None).unwrap();
     assert!(found.values().all(|shards| *shards == 1.0), "{found:?}");
     let kept: Vec<usize> = (0..SHARDS)
@@ -281,4 +269,32 @@ fn a_shard_without_readers_is_an_error(local: &Local) {
     }
     let found = local.values("count(up{shard=\"0\"})", Some(END_SECONDS)).unwrap();
     assert!(found.values().eq([&12.0]), "{found:?}");
+    // Rules fail, too, and the monitor notices.
+    wait_for_text(local.address("rule:10902"), "/metrics", |text| {
+        let prefix = "prometheus_rule_evaluation_failures_total{";
+        let mut values = text.lines().filter(|line| line.starts_with(prefix));
+        values.any(|line| !line.ends_with(" 0"))
+    });
+    if std::env::var_os("PROMETHEUS_BINARY").is_some() {
+        wait_for_text(local.address("monitor:9090"), "/api/v1/alerts", |text| {
+            text.contains("ShardWithoutReader") && text.contains("shard-1")
+        });
+        let (_, text) = get(local.address("monitor:9090"), "/api/v1/alerts");
+        for silent in ["shard-0", "ShardWithoutWriter", "RootWithoutShard", "SamplesDropped"] {
+            assert!(!text.contains(silent), "{text}");
+        }
+    }
+}
+
+/// Waits until a page has a text.
+fn wait_for_text(address: &str, path: &str, is_it: impl Fn(&str) -> bool) {
+    let started = Instant::now();
+    loop {
+        let (_, text) = get(address, path);
+        if is_it(&text) {
+            return;
+        }
+        assert!(started.elapsed() < WAIT_MAX, "{path}: {text}");
+        std::thread::sleep(Duration::from_millis(200));
+    }
 }
