@@ -10,8 +10,9 @@ pub(crate) struct Promotion {
 }
 
 impl Promotion {
-    pub(crate) fn new() -> Promotion {
-        Promotion { commanded: watch::Sender::new(false), ended: watch::Sender::new(Ok(())) }
+    /// Returns a command that is given at the start, or not.
+    pub(crate) fn new(is_commanded: bool) -> Promotion {
+        Promotion { commanded: watch::Sender::new(is_commanded), ended: watch::Sender::new(Ok(())) }
     }
 
     /// Commands the standby to take the store from its writer, and waits for the attempt.

@@ -38,7 +38,7 @@ pub(crate) async fn open(shared: &Shared, options: StoreOptions) -> Result<Store
 /// Waits until the store has no other writer, or until the command, and promotes this standby.
 /// Returns the store that writes.
 ///
-/// Errors: the store was lost again, or failed, before it accepted writes.
+/// Errors: the store was lost again, or failed, before it accepted writes; it has a later format.
 pub(crate) async fn promote(
     shared: &Shared,
     standby: &Arc<Store>,
@@ -59,7 +59,7 @@ pub(crate) async fn promote(
             }
             Err(error) => {
                 shared.promotion.end(Err(error.to_string()));
-                if standby.is_writer() {
+                if standby.is_writer() || matches!(error, StoreError::NewerFormat { .. }) {
                     return Err(error);
                 }
                 warn!(%error, "this standby cannot become the writer; it continues to follow");

@@ -78,7 +78,7 @@ impl Shared {
             source: RwLock::default(),
             unwritable: Mutex::default(),
             store: watch::Sender::new(None),
-            promotion: Promotion::new(),
+            promotion: Promotion::new(args.take_over),
             remote_write: RemoteWrite::new(args.remote_write.limits(), ingest_metrics.clone()),
             ingest_metrics,
             queries,
@@ -233,6 +233,7 @@ impl Shared {
         let gate = self.queries.gate();
         self.metrics.set_queries(gate.running(), gate.waiting());
         let memory = self.queries.memory();
+        self.metrics.set_writer(self.store().is_some_and(|store| store.is_writer()));
         self.metrics.set_query_memory(memory.bytes(), memory.bytes_peak());
         if let Some(store) = self.store().filter(|_| self.tenancy.is_some()) {
             self.tenants.set_active_series(store.tenant_series());

@@ -409,6 +409,17 @@ pub enum Mode {
     Standby,
 }
 
+impl Mode {
+    /// Returns the name in flags.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Mode::Writer => "writer",
+            Mode::Reader => "reader",
+            Mode::Standby => "standby",
+        }
+    }
+}
+
 /// Minimum level of log messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum LogLevel {

@@ -46,6 +46,7 @@ pub struct Metrics {
     reader: OnceLock<ReaderMetrics>,
     store_stats: RwLock<Option<Box<StoreFigures>>>,
     ready: IntGauge,
+    writer: IntGauge,
     requests: IntCounterVec,
     request_seconds: HistogramVec,
     requests_refused: IntCounterVec,
@@ -100,6 +101,10 @@ impl Metrics {
             ready: registrar.int_gauge(
                 "tessella_ready",
                 "Whether the log has been replayed and requests are served.",
+            ),
+            writer: registrar.int_gauge(
+                "tessella_writer",
+                "Whether this server is the writer of its store, and no reader or standby.",
             ),
             requests: registrar.int_counter_vec(
                 "tessella_http_requests_total",
@@ -171,6 +176,11 @@ impl Metrics {
     /// Sets whether the server is ready.
     pub(crate) fn set_ready(&self, is_ready: bool) {
         self.ready.set(i64::from(is_ready));
+    }
+
+    /// Sets whether the server is the writer of its store.
+    pub(crate) fn set_writer(&self, is_writer: bool) {
+        self.writer.set(i64::from(is_writer));
     }
 
     /// Sets the source of the store's figures; another one replaces it.

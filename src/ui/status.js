@@ -75,6 +75,7 @@ async function store() {
   ]);
   const started = Date.parse(runtime.startTime);
   const facts = [
+    ["Role", data.role],
     ["Series in memory", formatCount(data.headSeries)],
     ["Files", formatBytes(data.fileBytes)],
     ["Log not sealed yet", formatBytes(data.logBytes)],

@@ -118,6 +118,8 @@ pub(crate) async fn storage(State(shared): State<Arc<Shared>>) -> Result<Respons
     let (stats, days) = (store.stats(), store.days());
     let retention = RetentionStatus::of(&shared, &store, store.now_ms()).await;
     let mut json = storage_json(&stats, &days);
+    let role = if store.is_writer() { "writer" } else { shared.args.mode.name() };
+    json.extend_from_slice(format!(",\"role\":\"{role}\"").as_bytes());
     json.extend_from_slice(format!(",\"retention\":{}", retention.json()).as_bytes());
     json.extend_from_slice(b",\"caches\":[");
     for (position, cache) in caches(&shared, &stats).iter().enumerate() {

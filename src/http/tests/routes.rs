@@ -126,6 +126,7 @@ async fn queries_and_requests_are_counted() {
         r#"tessella_engine_query_failures_total{type="bad_data"} 1"#,
         "tessella_engine_queries 0",
         "tessella_ready 1",
+        "tessella_writer 0",
     ] {
         assert!(text.lines().any(|l| l == line), "{line} is not in\n{text}");
     }

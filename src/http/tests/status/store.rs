@@ -107,6 +107,7 @@ async fn the_store_tells_its_days_and_caches() {
     let data = &read["data"];
     assert_eq!((&data["headSeries"], &data["newestTime"]), (&1.into(), &1005.into()));
     assert_eq!(data["partitions"], serde_json::json!([]));
+    assert_eq!(data["role"], "writer");
     let caches: Vec<_> = data["caches"].as_array().unwrap().iter().collect();
     let names: Vec<_> = caches.iter().map(|cache| cache["name"].as_str().unwrap()).collect();
     let expected = ["answers", "decoded samples", "index", "blocks of files", "files on disk"];

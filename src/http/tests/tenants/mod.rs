@@ -56,10 +56,11 @@ const OF_TENANTS: [&str; 22] = [
 ];
 
 /// Endpoints of the operator, which requests with a tenant may not use.
-const OF_OPERATOR: [&str; 13] = [
+const OF_OPERATOR: [&str; 14] = [
     "GET /metrics",
     "GET /debug/pprof/{name}",
     "POST /-/reload",
+    "POST /-/promote",
     "POST /-/quit",
     "GET /api/v1/status/config",
     "GET /api/v1/status/flags",
