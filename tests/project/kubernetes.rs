@@ -169,7 +169,7 @@ fn is_probed(name: &str, workload: &Value) {
     let ports = names(&container["ports"]);
     for (probe, path) in [("livenessProbe", "/-/healthy"), ("readinessProbe", "/-/ready")] {
         let get = &container[probe]["httpGet"];
-        assert_eq!(get["path"], path, "{name}");
+        assert_eq!(get["path"].as_str().unwrap().split('?').next(), Some(path), "{name}");
         assert!(ports.contains(get["port"].as_str().unwrap()), "{name}");
     }
 }
@@ -184,11 +184,15 @@ fn takes_its_flags(overlay: &Overlay, name: &str, workload: &Value) {
     }
     assert_eq!(*image, compose["services"]["shard-0-writer"]["image"], "{name}");
     server_takes(&arguments);
-    let is_writer = flag(&arguments, "--mode").is_none();
-    // Otherwise a new writer waits for the lease of the old one.
-    assert_eq!(workload["spec"]["strategy"]["type"] == "Recreate", is_writer, "{name}");
-    assert_eq!(workload["spec"]["replicas"] == 1, is_writer, "{name}");
+    // A deployment would wait for a standby to become ready.
+    let is_writer = flag(&arguments, "--mode") == Some("standby");
+    assert_eq!(workload["kind"] == "StatefulSet", is_writer, "{name}");
+    assert_eq!(workload["spec"]["podManagementPolicy"] == "Parallel", is_writer, "{name}");
+    let has_standby = is_writer && workload["spec"]["replicas"] != 1;
+    assert_eq!(workload["spec"]["updateStrategy"]["type"] == "OnDelete", has_standby, "{name}");
     assert_eq!(pod(workload)["terminationGracePeriodSeconds"] == 60, is_writer, "{name}");
+    let ready = container(workload)["readinessProbe"]["httpGet"]["path"].as_str().unwrap();
+    assert_eq!(ready.ends_with("?for=writes"), is_writer, "{name}");
 }
 
 #[test]
