@@ -1,4 +1,4 @@
-//! A proxy that simulates an outage.
+//! A proxy that simulates an outage, or balances connections.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -13,16 +13,22 @@ pub struct Proxy {
 
 impl Proxy {
     pub fn start(server: &str) -> Proxy {
+        Proxy::balance(&[server])
+    }
+
+    /// Passes connections on to servers in turn.
+    pub fn balance(servers: &[&str]) -> Proxy {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap().to_string();
         let is_dropping = Arc::new(AtomicBool::new(false));
-        let (server, dropping) = (server.to_owned(), Arc::clone(&is_dropping));
+        let servers: Vec<String> = servers.iter().map(|server| (*server).to_owned()).collect();
+        let dropping = Arc::clone(&is_dropping);
         std::thread::spawn(move || {
-            for client in listener.incoming().flatten() {
+            for (client, server) in listener.incoming().flatten().zip(servers.iter().cycle()) {
                 if dropping.load(Ordering::SeqCst) {
                     continue;
                 }
-                if let Ok(upstream) = TcpStream::connect(&server) {
+                if let Ok(upstream) = TcpStream::connect(server) {
                     for (from, to) in [(&client, &upstream), (&upstream, &client)] {
                         let (from, to) = (from.try_clone().unwrap(), to.try_clone().unwrap());
                         let dropping = Arc::clone(&dropping);

@@ -1,6 +1,7 @@
-//! A reader that lags behind its store answers UNAVAILABLE before the first message, and a root
-//! repeats the call at another reader of the group, if it resolves the addresses of the group itself.
+//! A reader that lags behind its store answers UNAVAILABLE before the first message and ends the
+//! connection, so that a root repeats the call at another reader behind the same address.
 
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
@@ -11,7 +12,7 @@ use testkit::{Server, free_port, get, temporary_directory};
 
 use super::data::{Selected, request};
 use super::paths;
-use super::root::{Node, named_readers, start_root_with, thanos_binary, write};
+use super::root::{Node, start_root, thanos_binary, write};
 
 /// Timeout for what takes a moment, on a busy machine.
 const WAIT_MAX: Duration = Duration::from_secs(180);
@@ -47,38 +48,36 @@ fn a_root_repeats_the_call_of_a_lagging_reader_at_another() {
     let Some(thanos) = thanos_binary() else { return };
     let Some(s3) = S3Server::versitygw("scale-out-lagging") else { return };
     let directory = temporary_directory("scale-out-lagging");
-    let Some(command) = named_readers(&directory, &thanos) else { return };
-    let grpc = format!("127.0.0.1:{}", free_port());
-    let writer = start(&s3, &s3.address, &grpc, &[]);
+    let grpc = || format!("127.0.0.1:{}", free_port());
+    let writer = start(&s3, &s3.address, &grpc(), &[]);
     write(&writer.server.address, &request(&Selected::of_shard(0)));
-    let port = free_port();
-    let args = ["--mode=reader", "--reader.lag=400ms"];
-    let proxy = Proxy::start(&s3.address);
-    let lagging = start(&s3, &proxy.address, &format!("127.0.0.1:{port}"), &args);
-    let other = start(&s3, &s3.address, &format!("127.0.0.2:{port}"), &args);
-    // The other resolver of Thanos does not read files of host names.
-    let args = ["--store.sd-dns-resolver=golang"];
-    let group = format!("dns+readers:{port}");
-    let (root, _child) = start_root_with(command, &directory, &[&group], &args);
-
-    assert_eq!(call(&lagging).0, Some(0));
-    proxy.drop_all(true);
-    let started = Instant::now();
-    while get(&lagging.server.address, "/-/ready").0 != 503 {
-        assert!(started.elapsed() < WAIT_MAX, "the reader is ready without its store");
-        std::thread::sleep(Duration::from_millis(50));
-    }
-    assert_eq!(call(&lagging), (Some(UNAVAILABLE), 0));
-    assert_eq!(call(&other).0, Some(0));
-
-    let before = [lagging.calls(QUERY), other.calls(QUERY)];
-    for _ in 0..20 {
+    let stores = [Proxy::start(&s3.address), Proxy::start(&s3.address)];
+    let readers = stores
+        .each_ref()
+        .map(|store| start(&s3, &store.address, &grpc(), &["--mode=reader", "--reader.lag=400ms"]));
+    let balancer = Proxy::balance(&readers.each_ref().map(|reader| &reader.grpc[..]));
+    let (root, _child) = start_root(Command::new(thanos), &directory, &[&balancer.address]);
+    let count = || {
         let (status, text) = get(&root, &paths("count(up)")[0]);
         assert_eq!(status, 200, "{text}");
         let answer: Value = serde_json::from_str(&text).unwrap();
         assert_eq!(answer["data"]["result"][0]["value"][1], "12", "{text}");
+    };
+    (0..10).for_each(|_| count());
+
+    // The reader to which the root is connected.
+    let calls = || readers.each_ref().map(|reader| reader.calls(QUERY));
+    let before = calls();
+    let lagging = usize::from(before[1] > before[0]);
+    stores[lagging].drop_all(true);
+    let started = Instant::now();
+    while get(&readers[lagging].server.address, "/-/ready").0 != 503 {
+        assert!(started.elapsed() < WAIT_MAX, "the reader is ready without its store");
+        std::thread::sleep(Duration::from_millis(50));
     }
-    let asked = [lagging.calls(QUERY) - before[0], other.calls(QUERY) - before[1]];
-    println!("{asked:?} calls of the lagging reader, of the other");
-    assert!(asked[0] >= 1.0 && asked[1] >= 10.0, "{asked:?}");
+    (0..20).for_each(|_| count());
+    let asked = calls()[1 - lagging] - before[1 - lagging];
+    assert!(asked >= 20.0, "{asked} calls of the other reader");
+    assert_eq!(call(&readers[lagging]), (Some(UNAVAILABLE), 0));
+    assert_eq!(call(&readers[1 - lagging]).0, Some(0));
 }

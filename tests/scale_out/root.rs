@@ -107,7 +107,7 @@ impl ReaderGroup {
 
 /// Returns the command of a program for which the name `readers` has two addresses. `None`, with a
 /// message, if this process may not give it a file of host names.
-pub fn named_readers(directory: &TemporaryDirectory, program: &str) -> Option<Command> {
+fn named_readers(directory: &TemporaryDirectory, program: &str) -> Option<Command> {
     let hosts = directory.path().join("hosts");
     fs::write(&hosts, "127.0.0.1 localhost\n127.0.0.1 readers\n127.0.0.2 readers\n").unwrap();
     let named = |program: &str| {
@@ -157,8 +157,6 @@ pub fn write_endpoints(directory: &TemporaryDirectory, shards: &[&str]) {
     let endpoint = |address: &&str| {
         let mut endpoint = settings.clone();
         endpoint["address"] = Value::from(*address);
-        // Thanos refuses strict endpoints whose name it resolves.
-        endpoint["strict"] = Value::from(!address.starts_with("dns+"));
         endpoint
     };
     *endpoints = shards.iter().map(endpoint).collect();
