@@ -44,6 +44,7 @@ pub(crate) async fn promote(
     standby: &Arc<Store>,
     options: &StoreOptions,
 ) -> Result<Arc<Store>, StoreError> {
+    let mut logged = None;
     loop {
         let mut commanded = shared.promotion.commanded();
         let claim = Store::claim(&shared.args.storage_url, options, &mut commanded).await;
@@ -62,7 +63,11 @@ pub(crate) async fn promote(
                 if standby.is_writer() || matches!(error, StoreError::NewerFormat { .. }) {
                     return Err(error);
                 }
-                warn!(%error, "this standby cannot become the writer; it continues to follow");
+                // An outage fails every attempt.
+                if logged.as_ref() != Some(&error) {
+                    warn!(%error, "this standby cannot become the writer; it continues to follow");
+                    logged = Some(error);
+                }
                 tokio::time::sleep(RETRY_INTERVAL).await;
             }
         }

@@ -277,6 +277,9 @@ fn only_a_standby_is_promoted_and_never_from_a_working_writer_on_disk() {
     let place = Processes::on_disk(folder.path());
     let writer = place.start(&["--web.enable-lifecycle"]);
     let (status, text) = post(&writer, "/-/promote");
+    assert_eq!((status, text.as_str()), (200, "This server is the writer.\n"));
+    let reader = place.start(&["--mode=reader", "--web.enable-lifecycle"]);
+    let (status, text) = post(&reader, "/-/promote");
     assert_eq!(status, 409, "{text}");
     let standby = place.start(&STANDBY);
     let (status, text) = post(&standby, "/-/promote");

@@ -76,12 +76,13 @@ pub(crate) async fn promote(State(shared): State<Arc<Shared>>, method: Method) -
     if let Some(refusal) = refusal(&shared, &method) {
         return refusal;
     }
-    if shared.args.mode != Mode::Standby {
-        return plain(StatusCode::CONFLICT, "this server is not a standby (--mode=standby)\n");
-    }
     let promoted = match shared.store() {
-        None => Err("the store is not open yet".to_owned()),
         Some(store) if store.is_writer() => Ok(()),
+        _ if shared.args.mode != Mode::Standby => {
+            let text = "this server is not a standby (--mode=standby)\n";
+            return plain(StatusCode::CONFLICT, text);
+        }
+        None => Err("the store is not open yet".to_owned()),
         Some(_) => shared.promotion.command().await,
     };
     match promoted {

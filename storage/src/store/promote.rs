@@ -110,7 +110,7 @@ impl Store {
         let opened = Lsm::open_claimed(&location, &core.options, claim, Some(&core.lsm)).await;
         let lsm = opened.map_err(overtaken)?;
         let recovered = seal::recover(&lsm).await;
-        let meta = release_unless_open(&lsm, recovered).await?;
+        let meta = recovered.inspect_err(|_| close_later(&lsm))?;
         if let Err(error) = following.complete(&lsm, &meta).await {
             drop(following);
             tracing::warn!(
@@ -118,12 +118,12 @@ impl Store {
                 "the head of this standby cannot be used; it is rebuilt from the log"
             );
             let opened = Store::open_on(lsm.clone(), core.options.clone()).await;
-            let opened = release_unless_open(&lsm, opened).await?;
+            let opened = opened.inspect_err(|_| close_later(&lsm))?;
             opened.core.head.changes.replace(&core.head.changes);
             return Ok(Some(opened));
         }
         let marks = StoredMarks::of(&meta);
-        release_unless_open(&lsm, core.promote(lsm.clone(), meta).await).await?;
+        core.promote(lsm.clone(), meta).await.inspect_err(|_| close_later(&lsm))?;
         self.take_background().iter().for_each(tokio::task::JoinHandle::abort);
         drop(following);
         begin_writing(core, marks).await?;
@@ -133,6 +133,16 @@ impl Store {
         self.lock_background().append(&mut tasks);
         Ok(None)
     }
+}
+
+/// Closes an LSM that is not used, which releases the store. During an outage this takes as long.
+fn close_later(lsm: &Lsm) {
+    let lsm = lsm.clone();
+    tokio::spawn(async move {
+        if let Err(error) = lsm.close().await {
+            tracing::warn!(%error, "the store cannot be closed after a failed promotion");
+        }
+    });
 }
 
 /// Closes a follower once no selection reads its views.

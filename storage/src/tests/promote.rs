@@ -190,6 +190,22 @@ fn a_standby_that_cannot_become_the_writer_follows_on() {
 }
 
 #[test]
+fn a_standby_does_not_take_over_a_store_of_a_later_format() {
+    harness::run(async {
+        let objects = harness::memory();
+        let first = open(&objects).await.unwrap();
+        let standby = reader(&objects, options()).await.unwrap();
+        let mut set = lsm::WriteSet::default();
+        let later = crate::value::encode_u32(crate::keys::FORMAT, crate::meta::FORMAT + 1);
+        set.put(crate::keys::FORMAT.to_vec(), later);
+        first.core().lsm.commit(set).await.unwrap();
+        let refused = promote_in_any_way(&standby, &objects).await.map(drop);
+        assert!(matches!(refused, Err(StoreError::NewerFormat { .. })), "{refused:?}");
+        assert!(!standby.is_writer());
+    });
+}
+
+#[test]
 fn retention_exemplars_and_metadata_continue() {
     harness::run(async {
         let objects = harness::memory();
