@@ -63,7 +63,7 @@ impl Load {
             let number = self.acknowledged.load(Ordering::SeqCst) as i64;
             let time_ms = self.first_ms + number;
             let sample =
-                |series| (series, [(time_ms, (number * 10 + series as i64) as f64)].into());
+                |series| (series, [(time_ms, (number * 10 + i64::from(series)) as f64)].into());
             let write: Contents = (0..SERIES).map(sample).collect();
             let body = encoded(&write);
             while let Err(refusal) = send_once(addresses[at], &mut connections[at], &body) {

@@ -218,7 +218,7 @@ fn shards_are_complete() {
         // A service without an address: its name resolves to the readers.
         assert_eq!(services[host]["spec"]["clusterIP"], "None", "{host}");
         let ports = services[host]["spec"]["ports"].as_array().unwrap();
-        assert!(ports.iter().any(|open| open["port"].to_string() == port), "{host}");
+        assert!(ports.iter().any(|open| open["port"].as_u64() == port.parse().ok()), "{host}");
         for node in ["writer", "readers"] {
             let arguments = arguments(&overlay, workloads[&*format!("shard-{shard}-{node}")]);
             let label = format!("--external-label=shard={shard}");

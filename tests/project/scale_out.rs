@@ -262,9 +262,9 @@ fn promtool_and_thanos_find_no_fault_with_the_files() {
 fn results_of_rules_have_no_label_of_the_shard() {
     let rules = yaml("deploy/scale-out/rules.yml");
     let groups = rules["groups"].as_array().unwrap().iter();
+    let grouping = Regex::new(r"^(sum|max|count) by \(([a-z, ]+)\) \(").unwrap();
     for rule in groups.flat_map(|group| group["rules"].as_array().unwrap()) {
         let expression = rule["expr"].as_str().unwrap();
-        let grouping = Regex::new(r"^(sum|max|count) by \(([a-z, ]+)\) \(").unwrap();
         let labels = grouping.captures(expression).unwrap_or_else(|| panic!("{expression}"));
         assert!(labels[2].split(", ").all(|label| label != "shard"), "{expression}");
     }
