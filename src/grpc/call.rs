@@ -13,6 +13,7 @@ use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use axum::body::{Body, Bytes};
 use axum::extract::{FromRequest, Request};
@@ -30,6 +31,8 @@ use crate::state::Shared;
 
 /// Size of the prefix of a message, in bytes.
 pub(super) const PREFIX_BYTES: usize = 5;
+/// Maximum time for a request to arrive, or for the start of a write: meanwhile it has a slot.
+pub(super) const ARRIVAL_TIMEOUT: Duration = Duration::from_secs(10);
 /// Maximum size of a request, in bytes. A query comes with its plan.
 const REQUEST_BYTES_MAX: usize = 4 << 20;
 /// Maximum size of a response that is not streamed, in bytes.
@@ -47,7 +50,8 @@ impl FromRequest<Arc<Shared>> for Call {
     async fn from_request(request: Request, shared: &Arc<Shared>) -> Result<Call, Status> {
         let client = client_of(shared, &request)?;
         let reading = axum::body::to_bytes(request.into_body(), REQUEST_BYTES_MAX + PREFIX_BYTES);
-        let body = match tokio::time::timeout(shared.args.read_timeout, reading).await {
+        let timeout = shared.args.read_timeout.min(ARRIVAL_TIMEOUT);
+        let body = match tokio::time::timeout(timeout, reading).await {
             Ok(Ok(body)) => body,
             Ok(Err(error)) => {
                 let message = format!("cannot read the request: {error}");

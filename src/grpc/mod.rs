@@ -29,7 +29,7 @@ use axum::body::Body;
 use axum::extract::{MatchedPath, Request, State};
 use axum::handler::Handler;
 use axum::http::{HeaderMap, StatusCode, header};
-use axum::middleware::{Next, from_fn, from_fn_with_state};
+use axum::middleware::{Next, from_fn, from_fn_with_state, map_response};
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
 use hyper::body::Frame;
@@ -66,7 +66,8 @@ pub(crate) fn router(shared: Arc<Shared>) -> Router {
     routes = add(routes, "/thanos.Status/TSDBStatistics", metadata::tsdb_statistics);
     routes = add(routes, "/grpc.health.v1.Health/Check", info::health);
     let export = "/opentelemetry.proto.collector.metrics.v1.MetricsService/Export";
-    routes = routes.route(export, post(otlp::export));
+    let write = post(otlp::export).layer(map_response(otlp::keep_connection));
+    routes = routes.route(export, write);
     routes
         .route_layer(from_fn_with_state(state(), count))
         .fallback(unknown_method)

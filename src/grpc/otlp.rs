@@ -3,7 +3,6 @@
 //! Source: <https://opentelemetry.io/docs/specs/otlp/>, "OTLP/gRPC".
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use axum::body::{Body, Bytes};
 use axum::extract::{Request, State};
@@ -12,18 +11,18 @@ use axum::response::Response;
 use futures::StreamExt;
 use wire::otlp::Encoding;
 
-use super::call::{PREFIX_BYTES, client_of, incomplete, parse_prefix, respond_with};
+use super::call::{
+    ARRIVAL_TIMEOUT, PREFIX_BYTES, client_of, incomplete, parse_prefix, respond_with,
+};
 use super::node;
 use super::status::{Code, Status};
 use crate::access::User;
 use crate::http::error::ApiError;
 use crate::http::router::store_of;
 use crate::ingest::OtlpFormat;
+use crate::listener::LastResponse;
 use crate::query::LookupRequest;
 use crate::state::Shared;
-
-/// Maximum time for the start of a body; the receiver bounds the time of its rest.
-const PREFIX_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// `Export`: stores a request, and responds once all its samples are durable. Rejected samples are
 /// reported in a response, because senders would repeat the request after an error.
@@ -46,7 +45,8 @@ pub(super) async fn export(
     let label = label.transpose().map_err(ApiError::from)?;
     let (head, body) = request.into_parts();
     let (is_compressed, declared, body) = match tokio::time::timeout(
-        shared.args.read_timeout.min(PREFIX_TIMEOUT),
+        // The receiver bounds the time of the rest.
+        shared.args.read_timeout.min(ARRIVAL_TIMEOUT),
         message_body(body),
     )
     .await
@@ -70,6 +70,12 @@ pub(super) async fn export(
     };
     let text = "opentelemetry.proto.collector.metrics.v1.MetricsService/Export".to_owned();
     Ok(respond_with(shared.queries.work(LookupRequest { text, client }), message))
+}
+
+/// Keeps the connection of a write that failed: no other node takes it.
+pub(super) async fn keep_connection(mut response: Response) -> Response {
+    response.extensions_mut().remove::<LastResponse>();
+    response
 }
 
 /// Returns whether the only message of a body is compressed, its length, and its bytes.

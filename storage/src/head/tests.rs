@@ -147,8 +147,7 @@ impl Twin {
     }
 
     fn read(&self, start_ms: i64, end_ms: i64, are_columns_kept: bool) -> Vec<(i64, Found)> {
-        let mut found =
-            self.with_cursor(start_ms, end_ms, are_columns_kept, |cursor| read_all(cursor));
+        let mut found = self.with_cursor(start_ms, end_ms, are_columns_kept, read_all);
         // Floats and histograms of a batch are apart, and a range begins inside a frame.
         found.retain(|(timestamp_ms, _)| (start_ms..=end_ms).contains(timestamp_ms));
         found.sort_by_key(|(timestamp_ms, _)| *timestamp_ms);

@@ -131,9 +131,9 @@ proptest! {
                 && !is_stale(values[at]);
             is_seen.then_some(at)
         };
-        for step in 0..count {
+        for (step, value) in out[..count].iter().enumerate() {
             let at = newest(step);
-            prop_assert_eq!(at.map(|at| values[at].to_bits()), Some(out[step].to_bits()), "{}", step);
+            prop_assert_eq!(at.map(|at| values[at].to_bits()), Some(value.to_bits()), "{}", step);
         }
         let last = count.checked_sub(1).and_then(newest);
         prop_assert_eq!(end, last.map_or(from, |at| at + 1));
