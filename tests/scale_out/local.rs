@@ -170,21 +170,30 @@ fn the_topology_without_containers_works() {
     }
 }
 
-/// The probe of a root succeeds with the file of its shards, and fails if a shard is added.
+/// The probe of a root succeeds with the file of its shards, and fails if a shard is added, if the file has
+/// no shard, and if nodes lack the label.
 fn the_root_knows_its_shards(local: &Local) {
     if Command::new("wget").arg("--version").output().is_err() {
         println!("SKIPPED: there is no wget, the probe of roots does not run");
         return;
     }
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy/scale-out");
-    let shards = folder.join("shards.yml");
-    let more = local.directory.path().join("more-shards.yml");
-    let text = std::fs::read_to_string(&shards).unwrap();
-    std::fs::write(&more, text + "  - address: \"shard-2-readers:10901\"\n").unwrap();
-    for (file, knows_all) in [(shards, true), (more, false)] {
+    let shards = std::fs::read_to_string(folder.join("shards.yml")).unwrap();
+    let file = local.directory.path().join("other-shards.yml");
+    for (text, label, knows_all) in [
+        (shards.clone(), None, true),
+        (shards.clone(), Some("shard"), true),
+        (shards.clone(), Some("zone"), false),
+        (shards.clone() + "  - address: \"shard-2-readers:10901\"\n", None, false),
+        (shards.clone() + "  - group: true\n    address: \"shard-2-readers:10901\"\n", None, false),
+        (shards + "  # - address: \"shard-2-readers:10901\"\n", None, true),
+        ("endpoints: []\n".to_owned(), None, false),
+    ] {
+        std::fs::write(&file, &text).unwrap();
         let mut probe = Command::new("sh");
         probe.arg(folder.join("knows-all-shards")).arg(local.address("root-a:10902")).arg(&file);
-        assert_eq!(probe.status().unwrap().success(), knows_all, "{}", file.display());
+        let status = probe.args(label).status().unwrap();
+        assert_eq!(status.success(), knows_all, "{label:?} {text}");
     }
 }
 
