@@ -13,7 +13,7 @@ const README_BYTES_MAX: usize = 9_000;
 const ARCHITECTURE_BYTES_MAX: usize = 20_000;
 
 /// Flags of other programs, and forms of flags, that documents name.
-const OTHER_FLAGS: [&str; 51] = [
+const OTHER_FLAGS: [&str; 56] = [
     "age",
     "alertmanagers.url",
     "all-targets",
@@ -23,9 +23,13 @@ const OTHER_FLAGS: [&str; 51] = [
     "detach",
     "enable-feature",
     "endpoint.sd-config-file",
+    "endpoint.sd-config-reload-interval",
     "eval-interval",
     "file",
+    "filename",
     "flag",
+    "force",
+    "from-file",
     "from-literal",
     "grpc-address",
     "help",
@@ -43,6 +47,7 @@ const OTHER_FLAGS: [&str; 51] = [
     "only",
     "query",
     "query-frontend.downstream-url",
+    "query-frontend.tenant-header",
     "query-frontend.vertical-shards",
     "query-range.split-interval",
     "query.enforce-tenancy",
