@@ -12,6 +12,7 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	"sigs.k8s.io/kustomize/api/krusty"
 	"sigs.k8s.io/kustomize/kyaml/filesys"
@@ -20,12 +21,14 @@ import (
 
 // kinds are the objects that the manifests may have, by version and kind.
 var kinds = map[string]func() any{
-	"apps/v1/Deployment":            func() any { return new(appsv1.Deployment) },
-	"apps/v1/StatefulSet":           func() any { return new(appsv1.StatefulSet) },
-	"policy/v1/PodDisruptionBudget": func() any { return new(policyv1.PodDisruptionBudget) },
-	"v1/ConfigMap":                  func() any { return new(corev1.ConfigMap) },
-	"v1/Namespace":                  func() any { return new(corev1.Namespace) },
-	"v1/Service":                    func() any { return new(corev1.Service) },
+	"apps/v1/Deployment":                 func() any { return new(appsv1.Deployment) },
+	"apps/v1/StatefulSet":                func() any { return new(appsv1.StatefulSet) },
+	"policy/v1/PodDisruptionBudget":      func() any { return new(policyv1.PodDisruptionBudget) },
+	"networking.k8s.io/v1/NetworkPolicy": func() any { return new(networkingv1.NetworkPolicy) },
+	"v1/ConfigMap":                       func() any { return new(corev1.ConfigMap) },
+	"v1/Namespace":                       func() any { return new(corev1.Namespace) },
+	"v1/Service":                         func() any { return new(corev1.Service) },
+	"v1/ServiceAccount":                  func() any { return new(corev1.ServiceAccount) },
 }
 
 func main() {

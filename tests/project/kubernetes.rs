@@ -107,6 +107,8 @@ fn check(overlay: &Overlay) {
         finds_its_volumes(overlay, name, workload);
         is_probed(name, workload);
         takes_its_flags(overlay, name, workload);
+        is_spread(overlay, name, workload);
+        has_its_account_and_secrets(overlay, name, workload);
     }
     for (name, service) in overlay.of_kind("Service") {
         let selected = overlay.selected(&service["spec"]["selector"]);
@@ -119,7 +121,76 @@ fn check(overlay: &Overlay) {
     for (name, budget) in overlay.of_kind("PodDisruptionBudget") {
         assert_eq!(overlay.selected(&budget["spec"]["selector"]["matchLabels"]), [name]);
         assert!(overlay.workloads()[name]["spec"]["replicas"].as_u64() > Some(1), "{name}");
+        assert_eq!(budget["spec"]["unhealthyPodEvictionPolicy"], "AlwaysAllow", "{name}");
     }
+    // No other namespace reaches gRPC.
+    let policies = overlay.of_kind("NetworkPolicy");
+    let rules = policies["tessella"]["spec"]["ingress"].as_array().unwrap();
+    let is_open = |rule: &&Value| rule["from"][0]["namespaceSelector"].is_object();
+    let open: Vec<&Value> = rules.iter().filter(is_open).collect();
+    assert_eq!((rules.len(), open.len()), (2, 1));
+    assert_eq!(open[0]["ports"], serde_json::json!([{"port": 9090}, {"port": 10902}]));
+}
+
+/// Several pods are spread over machines and zones, by the labels of their workload.
+fn is_spread(overlay: &Overlay, name: &str, workload: &Value) {
+    let pod = pod(workload);
+    let spread = &pod["topologySpreadConstraints"][0];
+    if workload["spec"]["replicas"].as_u64() > Some(1) {
+        assert_eq!(overlay.selected(&spread["labelSelector"]["matchLabels"]), [name]);
+        let preferred = "preferredDuringSchedulingIgnoredDuringExecution";
+        let other = &pod["affinity"]["podAntiAffinity"][preferred][0]["podAffinityTerm"];
+        assert_eq!(overlay.selected(&other["labelSelector"]["matchLabels"]), [name]);
+    }
+}
+
+/// Nodes use the service account of the overlay and do not start without their secret. Their cache is part of
+/// their requests.
+fn has_its_account_and_secrets(overlay: &Overlay, name: &str, workload: &Value) {
+    let Some(account) = pod(workload)["serviceAccountName"].as_str() else {
+        assert_eq!(workload["metadata"]["labels"]["app.kubernetes.io/name"], "thanos", "{name}");
+        return;
+    };
+    assert!(overlay.of_kind("ServiceAccount").contains_key(account), "{name}");
+    let container = container(workload);
+    let sources = container["envFrom"].as_array().unwrap();
+    let secrets = sources.iter().filter(|source| source["secretRef"].is_object());
+    let secrets: Vec<&Value> = secrets.collect();
+    assert_eq!(secrets, [&serde_json::json!({"secretRef": {"name": "object-store"}})], "{name}");
+    let cache = &pod(workload)["volumes"][0]["emptyDir"]["sizeLimit"];
+    assert_eq!(container["resources"]["requests"]["ephemeral-storage"], *cache, "{name}");
+}
+
+/// Sum of a resource that all pods request: CPUs, or GiB.
+fn requested(overlay: &Overlay, resource: &str) -> f64 {
+    let of_pod = |workload: &Value| {
+        let text = container(workload)["resources"]["requests"][resource].as_str();
+        let text = text.unwrap_or("0");
+        match text.strip_suffix('m') {
+            Some(thousandths) => thousandths.parse::<f64>().unwrap() / 1000.0,
+            None => text.trim_end_matches("Gi").parse().unwrap(),
+        }
+    };
+    let workloads = overlay.workloads();
+    let all = workloads.values();
+    all.map(|workload| workload["spec"]["replicas"].as_f64().unwrap() * of_pod(workload)).sum()
+}
+
+#[test]
+fn the_document_has_the_sums_of_requests() {
+    let Some(scale_out) = Overlay::build("scale-out") else { return };
+    let single = Overlay::build("single").unwrap();
+    let sums = |overlay| {
+        ["cpu", "memory", "ephemeral-storage"].map(|resource| requested(overlay, resource))
+    };
+    let [cpu, memory, storage] = sums(&scale_out);
+    let [single_cpu, single_memory, single_storage] = sums(&single);
+    let expected = format!(
+        "`scale-out` request {cpu} CPUs, {memory} GiB of memory and {storage} GiB of ephemeral storage; \
+         `single` requests {single_cpu} CPU, {single_memory} GiB and {single_storage} GiB."
+    );
+    let document = super::compose::text("docs/kubernetes.md").replace('\n', " ");
+    assert!(document.contains(&expected), "{expected}");
 }
 
 /// The rules of the profile `restricted`, and no writes to the image.
