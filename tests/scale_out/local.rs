@@ -214,14 +214,16 @@ fn results_of_rules_are_at_the_root(local: &Local) {
     });
 }
 
-/// Addresses that the file of targets names.
+/// Addresses of the processes that the file of targets names.
 fn targets(local: &Local) -> BTreeSet<String> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("compose/scale-out/targets.yml");
     let groups: Value = serde_saphyr::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
     let groups = groups.as_array().unwrap();
     let names = groups.iter().flat_map(|group| group["targets"].as_array().unwrap());
-    let addresses =
-        names.filter_map(|name| Some(local.addresses.get(name.as_str().unwrap())?.0.clone()));
+    let addresses = names.filter_map(|name| {
+        let (address, process) = local.addresses.get(name.as_str().unwrap())?;
+        process.map(|_| address.clone())
+    });
     addresses.collect()
 }
 
