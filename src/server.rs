@@ -49,6 +49,7 @@ pub async fn run(args: Args) -> ExitCode {
     let config = match read.and_then(|config| {
         config.retention(&args)?;
         config.tenant_limits(&args)?;
+        config.check_external_labels(&args)?;
         Ok(config)
     }) {
         Ok(config) => config,

@@ -181,8 +181,7 @@ impl Shared {
 
     /// Labels of this server in gRPC, remote read and federation. Flags override the configuration.
     pub(crate) fn external_labels(&self) -> Labels {
-        let configured = self.config().global.external_labels.to_labels();
-        configured.overridden_by(&Labels::from_pairs(self.args.external_labels.iter().cloned()))
+        self.config().external_labels(&self.args)
     }
 
     /// Options of queries without settings of their own.
@@ -205,6 +204,7 @@ impl Shared {
     fn reload_main(&self) -> Result<(), ConfigError> {
         let read = Config::load(self.args.config_file.as_deref()).and_then(|config| {
             let limits = config.tenant_limits(&self.args)?;
+            config.check_external_labels(&self.args)?;
             Ok((config.retention(&self.args)?, limits, config))
         });
         match read {

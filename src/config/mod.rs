@@ -11,6 +11,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use ::storage::Retention;
+use model::Labels;
 use serde::Deserialize;
 use serde_saphyr::{DefaultMessageFormatter, Localizer, Location};
 
@@ -96,6 +97,12 @@ pub enum ConfigError {
         /// Description of the error.
         message: String,
     },
+    /// An external label would override the label of tenants.
+    #[error(
+        "the external label {0:?} (--external-label, global.external_labels) has the name of the \
+         label of tenants (--tenancy.label): rename it, or run the server without --tenancy.header"
+    )]
+    TenantLabel(String),
 }
 
 impl Config {
@@ -142,6 +149,23 @@ impl Config {
             return Err(conflict(args, message.to_owned()));
         }
         Ok(self.tenants.limits())
+    }
+
+    /// Returns the external labels; flags override the file.
+    pub(crate) fn external_labels(&self, args: &Args) -> Labels {
+        let flags = Labels::from_pairs(args.external_labels.iter().cloned());
+        self.global.external_labels.to_labels().overridden_by(&flags)
+    }
+
+    /// Checks the external labels.
+    ///
+    /// Errors: one has the name of the label of tenants. Its matchers would select all tenants.
+    pub(crate) fn check_external_labels(&self, args: &Args) -> Result<(), ConfigError> {
+        let of_tenants = &args.tenancy.label;
+        if args.tenancy.is_on() && !self.external_labels(args).get(of_tenants).is_empty() {
+            return Err(ConfigError::TenantLabel(of_tenants.clone()));
+        }
+        Ok(())
     }
 
     /// Returns the configuration as YAML without secrets.

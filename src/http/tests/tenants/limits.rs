@@ -210,6 +210,28 @@ fn limits_without_tenants_are_an_error() {
 }
 
 #[tokio::test]
+async fn an_external_label_may_not_be_that_of_tenants() {
+    let file = "global: {external_labels: {tenant_id: a, region: eu}}";
+    let config = Config::parse("tessella.yml", file).unwrap();
+    let text = "the external label \"tenant_id\" (--external-label, global.external_labels) has the \
+                name of the label of tenants (--tenancy.label): rename it, or run the server \
+                without --tenancy.header";
+    let error = config.check_external_labels(&parse_args(&FLAGS)).unwrap_err();
+    assert_eq!(error.to_string(), text);
+    let flag = [&FLAGS[..], &["--external-label=tenant_id=a"]].concat();
+    assert!(Config::default().check_external_labels(&parse_args(&flag)).is_err());
+    let renamed = [&flag[..], &["--tenancy.label=team"]].concat();
+    assert!(Config::default().check_external_labels(&parse_args(&renamed)).is_ok());
+    assert!(config.check_external_labels(&parse_args(&[])).is_ok());
+    let server = LimitedNode::start("tenant-external", "").await;
+    std::fs::write(server.directory.path().join("tessella.yml"), file).unwrap();
+    let refused = ask(&server.node.http, "POST", "/-/reload").await;
+    assert_eq!(refused.status, 500);
+    assert!(refused.text.contains(text), "{}", refused.text);
+    server.reload("global: {external_labels: {region: eu}}").await;
+}
+
+#[tokio::test]
 async fn slow_queries_are_logged_with_their_tenants() {
     let lines = Lines::default();
     let writer = lines.clone();
