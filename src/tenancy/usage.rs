@@ -97,6 +97,8 @@ impl TenantTable {
         match scope {
             Some(Scope::Tenants(tenants)) => {
                 let mut found: Vec<_> = tenants.names().iter().map(|name| self.get(name)).collect();
+                // All others share one entry. It may stand between tracked ones.
+                found.sort_by_key(Arc::as_ptr);
                 found.dedup_by(|a, b| Arc::ptr_eq(a, b));
                 found
             }
@@ -350,6 +352,7 @@ impl TenantMetrics {
 
 #[cfg(test)]
 mod tests {
+    use super::super::Tenants;
     use super::*;
 
     fn table(limits: TenantLimits) -> TenantTable {
@@ -420,6 +423,11 @@ mod tests {
         assert_eq!(&*table.get("another").name, OTHERS);
         assert_eq!(table.get("last").limits().queries_max, 7);
         assert_eq!(table.lock().tenants.len(), TRACKED_MAX + 2);
+        // Others count once for a request, next to each other or not.
+        for (names, expected) in [(["m", "tenant-5", "z"], 2), (["m", "o", "z"], 1)] {
+            let names: Arc<[String]> = names.map(str::to_owned).into();
+            assert_eq!(table.of(Some(&Scope::Tenants(Tenants(names)))).len(), expected);
+        }
         let counts = (0..TRACKED_MAX + 10).map(|number| (format!("tenant-{number}"), 1)).collect();
         table.set_active_series(counts);
         let gauge = &table.metrics.active_series;
