@@ -180,18 +180,24 @@ impl TenantUsage {
         &self.memory
     }
 
-    /// Counts samples of a request before they are stored.
+    /// Counts samples of a request before they are stored, invalid ones included, and other
+    /// entries, such as exemplars and metadata. These have a part in the rate alone.
     ///
     /// Errors: the tenant has sent too many.
-    pub(crate) fn receive(&self, samples: usize, now: Instant) -> Result<(), LimitExceeded> {
-        self.metrics.samples_received.inc_by(samples as u64);
+    pub(crate) fn receive(
+        &self,
+        samples: u64,
+        other_entries: u64,
+        now: Instant,
+    ) -> Result<(), LimitExceeded> {
+        self.metrics.samples_received.inc_by(samples);
         let limit = self.limits().samples_per_second_max;
         if limit == 0 {
             return Ok(());
         }
         let mut rate = self.rate.lock().unwrap_or_else(PoisonError::into_inner);
-        rate.take(samples, limit, now).map_err(|retry| {
-            self.metrics.count_rejected(RATE_REASON, samples as u64);
+        rate.take(samples + other_entries, limit, now).map_err(|retry| {
+            self.metrics.count_rejected(RATE_REASON, samples);
             LimitExceeded::Samples { tenant: Arc::clone(&self.name), limit, retry }
         })
     }
@@ -213,7 +219,7 @@ impl TenantUsage {
 
 impl SampleRate {
     /// Takes samples, or returns the time after which some are available.
-    fn take(&mut self, samples: usize, limit: u64, now: Instant) -> Result<(), Duration> {
+    fn take(&mut self, samples: u64, limit: u64, now: Instant) -> Result<(), Duration> {
         let (limit, most) = (limit as f64, limit as f64 * BURST.as_secs_f64());
         let elapsed = self.updated.map(|at| now.saturating_duration_since(at).as_secs_f64());
         // A new tenant may begin with a burst.
@@ -368,25 +374,25 @@ mod tests {
         let (a, b, start) = (table.get("a"), table.get("b"), Instant::now());
         let at = |seconds: u64| start + Duration::from_secs(seconds);
         // The burst of 10 s, and a request that exceeds it.
-        assert_eq!(a.receive(999, at(0)), Ok(()));
-        assert_eq!(a.receive(201, at(0)), Ok(()));
-        let error = a.receive(1, at(0)).unwrap_err();
+        assert_eq!(a.receive(999, 0, at(0)), Ok(()));
+        assert_eq!(a.receive(101, 100, at(0)), Ok(()));
+        let error = a.receive(1, 0, at(0)).unwrap_err();
         assert_eq!(
             error.to_string(),
             "tenant a sends more than 100 samples a second (samples_per_second of tenants in the \
              configuration file): repeat the request in 2 s"
         );
-        assert!(a.receive(1, at(2)).is_err());
-        assert_eq!(a.receive(1, at(3)), Ok(()));
-        assert_eq!(b.receive(1_000, at(3)), Ok(()));
+        assert!(a.receive(1, 0, at(2)).is_err());
+        assert_eq!(a.receive(1, 0, at(3)), Ok(()));
+        assert_eq!(b.receive(1_000, 0, at(3)), Ok(()));
         // In the long run, the rate.
         let mut taken = 0;
         for second in 10..1_010 {
-            taken += usize::from(a.receive(150, at(second)).is_ok());
+            taken += usize::from(a.receive(150, 0, at(second)).is_ok());
         }
         assert!((655..=675).contains(&taken), "{taken}");
         table.set_limits(LimitTable::default());
-        assert_eq!(a.receive(1_000_000, at(1_010)), Ok(()));
+        assert_eq!(a.receive(1_000_000, 0, at(1_010)), Ok(()));
     }
 
     #[test]

@@ -197,7 +197,8 @@ impl RemoteWrite {
         let DecodedWrite { mut batch, mut decoded, mut reservation, label } = write;
         let started = Instant::now();
         if let Some(label) = &label {
-            label.usage.receive(batch.sample_count(), started)?;
+            let received = rejections::received(&batch, &decoded);
+            label.usage.receive(received.samples, received.others, started)?;
             // The labels are copied.
             reservation.add(batch.labels_arena.len())?;
             if !label_batch(&mut batch, &label.name, &label.tenant) {

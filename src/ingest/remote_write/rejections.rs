@@ -1,10 +1,10 @@
 //! Samples and exemplars that the store rejects, in the words of Prometheus.
 
 use crate::flags::names::{ACTIVE_FLAG, ACTIVE_PER_METRIC_FLAG, HEAD_FLAG};
-use model::RejectReason;
+use model::{Batch, RejectReason};
 use storage::{AppendOutcome, ExemplarOutcome, Overflow, Rejection, SampleKind};
 use wire::rejects::series_text;
-use wire::{Counts, Rejects};
+use wire::{Counts, Decoded, Rejects};
 
 use crate::tenancy::TenantLabel;
 
@@ -17,6 +17,24 @@ pub(super) fn written(floats: usize, histograms: usize, outcome: &AppendOutcome)
         floats: (floats - outcome.rejected.of_kind(SampleKind::Float)) as u64,
         histograms: (histograms - outcome.rejected.of_kind(SampleKind::Histogram)) as u64,
         exemplars: (outcome.exemplars.accepted + outcome.exemplars.ignored) as u64,
+    }
+}
+
+/// Numbers of entries of a request, those that the decoder has rejected included.
+pub(super) struct ReceivedEntries {
+    /// Floats and histograms.
+    pub(super) samples: u64,
+    /// Exemplars and metadata.
+    pub(super) others: u64,
+}
+
+/// Counts the entries of a request.
+pub(super) fn received(batch: &Batch, decoded: &Decoded) -> ReceivedEntries {
+    let rejects = decoded.rejects.counts().fold(Counts::default(), |sum, (_, of)| sum + of);
+    let dropped = decoded.exemplars_dropped + decoded.metadata_dropped;
+    ReceivedEntries {
+        samples: batch.sample_count() as u64 + rejects.floats + rejects.histograms,
+        others: (batch.exemplars.len() + batch.metadata.len()) as u64 + rejects.exemplars + dropped,
     }
 }
 
