@@ -317,7 +317,7 @@ pub struct Args {
 
     /// Maximum number of unread query responses per client address, while they hold less than half
     /// of --query.max-memory-total; beyond it, the response that was not read from for the longest
-    /// time is dropped. A reverse proxy is one client.
+    /// time is dropped. A reverse proxy is one client; with tenants, each tenant is.
     #[arg(long = "query.max-sending-per-client", value_name = "COUNT", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..))]
     pub query_sending_per_client_max: u32,
 

@@ -170,7 +170,7 @@ impl Queries {
             gate: Gate::new(args.query_concurrency_max as usize, queue_max),
             reads: (reads_max > 0).then(|| Gate::new(reads_max, queue_max)),
             active: Arc::default(),
-            outbox: Arc::new(Outbox::new(sending, Arc::clone(&pool))),
+            outbox: Arc::new(Outbox::new(sending, Arc::clone(&pool), Arc::clone(&tenants))),
         };
         Queries {
             engine: Engine::new(args.engine_options()),

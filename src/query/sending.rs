@@ -3,7 +3,8 @@
 //! A response holds no query slot while it is sent, so slow clients block no queries. Its memory
 //! counts towards the memory of all queries, and it is listed among the active queries. It is
 //! dropped after a timeout, when it is canceled, or when its client has too many or too large
-//! responses: first the one that was not read from for the longest time. The same limit applies to
+//! responses: first the one that was not read from for the longest time. A client is a network, or
+//! with tenants a tenant, because a proxy sends the requests of all. The same limit applies to
 //! all clients together, so that running queries always have a part of the memory.
 
 use std::collections::BTreeMap;
@@ -21,7 +22,8 @@ use model::{HeldMemory, MemoryPool};
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
-use super::active::{ActiveQuery, Listed};
+use super::active::{ActiveQuery, Client, Listed};
+use crate::tenancy::{Scope, TenantTable};
 
 /// Maximum number of responses that are computed while they are sent, each on its own thread.
 const COMPUTING_MAX: usize = 128;
@@ -45,6 +47,7 @@ pub(crate) struct SendingLimits {
 pub(crate) struct Outbox {
     limits: SendingLimits,
     pool: Arc<MemoryPool>,
+    tenants: Arc<TenantTable>,
     responses: Mutex<BTreeMap<u64, Arc<Outgoing>>>,
 }
 
@@ -67,16 +70,37 @@ pub(crate) type Content = BoxStream<'static, io::Result<Bytes>>;
 /// Response that waits for its reader.
 struct Outgoing {
     query: Arc<ActiveQuery>,
-    network: Option<IpAddr>,
+    clients: Vec<LimitedClient>,
     bytes: u64,
     is_computed: bool,
     body: Mutex<OutgoingBody>,
 }
 
+/// Client whose responses are limited together.
+#[derive(Debug, PartialEq, Eq)]
+enum LimitedClient {
+    /// Tenant, whatever its address.
+    Tenant(String),
+    /// Network of a request without tenants.
+    Network(IpAddr),
+}
+
+/// Returns the clients for which a response counts: each of its tenants, or its network.
+fn limited_clients(client: &Client) -> Vec<LimitedClient> {
+    match client.scope() {
+        Some(Scope::Tenants(tenants)) => {
+            tenants.names().iter().cloned().map(LimitedClient::Tenant).collect()
+        }
+        Some(Scope::Root) | None => {
+            client.network().map(LimitedClient::Network).into_iter().collect()
+        }
+    }
+}
+
 struct OutgoingBody {
     content: Option<Content>,
     /// Released together with the content.
-    held: Option<(Listed, Option<HeldMemory>)>,
+    held: Option<(Listed, Vec<HeldMemory>)>,
     dropped: Option<DropReason>,
     /// Time when the client last had room for more.
     read_at: Instant,
@@ -85,21 +109,27 @@ struct OutgoingBody {
 }
 
 impl Outbox {
-    /// Returns an empty outbox that charges a pool.
-    pub(crate) fn new(limits: SendingLimits, pool: Arc<MemoryPool>) -> Outbox {
-        Outbox { limits, pool, responses: Mutex::default() }
+    /// Returns an empty outbox that charges a pool, and the memory of tenants.
+    pub(crate) fn new(
+        limits: SendingLimits,
+        pool: Arc<MemoryPool>,
+        tenants: Arc<TenantTable>,
+    ) -> Outbox {
+        Outbox { limits, pool, tenants, responses: Mutex::default() }
     }
 
     /// Prepares a response of `bytes`.
     pub(crate) fn prepare(self: &Arc<Self>, listed: Listed, bytes: u64) -> Sending {
-        let memory = Some(self.pool.hold(bytes));
+        let tenants = self.tenants.of(listed.query().client.scope());
+        let mut memory = vec![self.pool.hold(bytes)];
+        memory.extend(tenants.iter().map(|tenant| tenant.memory().hold(bytes)));
         Sending { outbox: Arc::clone(self), listed, bytes, memory, is_computed: true }
     }
 
     /// Prepares a response that is computed while it is sent; its memory is accounted elsewhere.
     pub(crate) fn prepare_computing(self: &Arc<Self>, listed: Listed, bytes: u64) -> Sending {
         listed.query().set_running();
-        Sending { outbox: Arc::clone(self), listed, bytes, memory: None, is_computed: false }
+        Sending { outbox: Arc::clone(self), listed, bytes, memory: Vec::new(), is_computed: false }
     }
 
     /// Lists a response, and drops others beyond the limits.
@@ -123,16 +153,19 @@ impl Outbox {
         admitted: &Outgoing,
     ) -> Option<(u64, DropReason)> {
         let is_other = |other: &&Arc<Outgoing>| other.query.id != admitted.query.id;
-        let of_client = || {
-            let is_same = |other: &&Arc<Outgoing>| other.network == admitted.network;
-            responses.values().filter(is_other).filter(is_same)
-        };
-        let (count, bytes) = of_client()
-            .fold((1, admitted.bytes), |(count, bytes), other| (count + 1, bytes + other.bytes));
         let limits = &self.limits;
-        let is_crowded = count > limits.per_client_max || bytes > limits.bytes_per_client_max;
-        if admitted.network.is_some() && is_crowded && count > 1 {
-            return Some((least_read(of_client())?, DropReason::Crowded));
+        for client in &admitted.clients {
+            let of_client = || {
+                let is_same = |other: &&Arc<Outgoing>| other.clients.contains(client);
+                responses.values().filter(is_other).filter(is_same)
+            };
+            let (count, bytes) = of_client().fold((1, admitted.bytes), |(count, bytes), other| {
+                (count + 1, bytes + other.bytes)
+            });
+            let is_crowded = count > limits.per_client_max || bytes > limits.bytes_per_client_max;
+            if is_crowded && count > 1 {
+                return Some((least_read(of_client())?, DropReason::Crowded));
+            }
         }
         let computing = || responses.values().filter(is_other).filter(|other| !other.is_computed);
         if !admitted.is_computed && computing().count() >= COMPUTING_MAX {
@@ -233,7 +266,7 @@ pub(crate) struct Sending {
     outbox: Arc<Outbox>,
     listed: Listed,
     bytes: u64,
-    memory: Option<HeldMemory>,
+    memory: Vec<HeldMemory>,
     is_computed: bool,
 }
 
@@ -250,7 +283,7 @@ impl Sending {
         let Sending { outbox, listed, bytes, memory, is_computed } = self;
         let query = Arc::clone(listed.query());
         query.set_sending(if is_computed { bytes } else { 0 });
-        let network = query.client.network();
+        let clients = limited_clients(&query.client);
         let body = OutgoingBody {
             content: Some(content),
             held: Some((listed, memory)),
@@ -258,7 +291,7 @@ impl Sending {
             read_at: Instant::now(),
             waker: None,
         };
-        let outgoing = Outgoing { query, network, bytes, is_computed, body: Mutex::new(body) };
+        let outgoing = Outgoing { query, clients, bytes, is_computed, body: Mutex::new(body) };
         let outgoing = Arc::new(outgoing);
         outbox.admit(&outgoing);
         let (watched, timeout) = (Arc::clone(&outgoing), outbox.limits.timeout);

@@ -224,6 +224,7 @@ mod tests {
     use super::*;
     use crate::query::active::{ActiveQueries, Client};
     use crate::query::sending::{Outbox, SendingLimits};
+    use crate::tenancy::TenantTable;
 
     async fn text(response: Response) -> String {
         let bytes = axum::body::to_bytes(response.into_body(), usize::MAX).await.unwrap();
@@ -240,7 +241,7 @@ mod tests {
             bytes_max: 1,
             timeout: Duration::from_secs(3600),
         };
-        let outbox = Arc::new(Outbox::new(limits, Arc::clone(&pool)));
+        let outbox = Arc::new(Outbox::new(limits, Arc::clone(&pool), Arc::new(TenantTable::new())));
         let sending = outbox.prepare(active.list("", None, Client::default()), 1000);
         (pool, active, sending)
     }

@@ -2,20 +2,24 @@
 
 use std::sync::Arc;
 
+use axum::Router;
 use axum::body::Body;
 use axum::http::Request;
+use axum::response::Response;
 use prost::Message as _;
 use storage::{Store, StoreOptions};
-use testkit::prompb::WriteRequest;
+use testkit::prompb::{Exemplar, MetricMetadata, Sample, WriteRequest};
 use testkit::{TemporaryDirectory, temporary_directory};
+use tower::ServiceExt as _;
 
 use super::{FLAGS, HEADER, Node};
 use crate::config::Config;
 use crate::http::router::router;
 use crate::http::tests::scripted_source::ScriptedSource;
-use crate::http::tests::{Answer, ask, parse_args, send, shared_with};
+use crate::http::tests::{Answer, ask, parse_args, send, shared_with, source};
 use crate::ingest::now_ms;
 use crate::logging::tests::Lines;
+use crate::query::active::Client;
 use crate::state::Shared;
 use crate::web_config::ActiveWebConfig;
 
@@ -66,6 +70,10 @@ impl LimitedNode {
         let labels: Vec<_> = names.iter().map(|name| [("__name__", name.as_str())]).collect();
         let samples = [(time_ms, 1.0)];
         let request = WriteRequest::of(labels.iter().map(|labels| (&labels[..], &samples[..])));
+        self.write_request(tenant, &request).await
+    }
+
+    async fn write_request(&self, tenant: &str, request: &WriteRequest) -> Answer {
         let body = snap::raw::Encoder::new().compress_vec(&request.encode_to_vec()).unwrap();
         let headers = [("content-encoding", "snappy"), ("content-type", "application/x-protobuf")];
         self.node.send(tenant, "POST", "/api/v1/write", &headers, body).await
@@ -135,6 +143,103 @@ async fn samples_are_limited_by_tenant() {
     server.reload("tenants: {overrides: {other: {samples_per_second: 1}}}").await;
     assert_eq!(server.write("small", 0..1).await.status, 204);
     assert_eq!(server.write("other", 0..1).await.status, 503);
+}
+
+#[tokio::test]
+async fn entries_without_a_valid_sample_count_towards_the_rate() {
+    let config = "tenants: {defaults: {samples_per_second: 1}}";
+    let server = LimitedNode::start("tenant-entries", config).await;
+    let samples: Vec<(i64, f64)> = (0..20).map(|at| (now_ms() + at, 1.0)).collect();
+    let series = || WriteRequest::of([(&[("__name__", "up")][..], &samples[..])]);
+    let mut invalid = series();
+    invalid.timeseries[0].labels[0].value = vec![0xff];
+    let mut exemplars = series();
+    let of = |sample: &Sample| Exemplar {
+        labels: Vec::new(),
+        value: sample.value,
+        timestamp: sample.timestamp,
+    };
+    exemplars.timeseries[0].exemplars =
+        exemplars.timeseries[0].samples.drain(..).map(|sample| of(&sample)).collect();
+    let metadata = |name: &str| WriteRequest {
+        timeseries: Vec::new(),
+        metadata: vec![
+            MetricMetadata {
+                metric_family_name: name.into(),
+                ..MetricMetadata::default()
+            };
+            20
+        ],
+    };
+    let requests = [
+        ("invalid", invalid, 400),
+        ("exemplars", exemplars, 204),
+        ("metadata", metadata("up"), 204),
+        ("unnamed", metadata(""), 204),
+    ];
+    for (tenant, request, status) in requests {
+        let answer = server.write_request(tenant, &request).await;
+        assert_eq!(answer.status, status, "{tenant}: {}", answer.text);
+        assert_eq!(server.write(tenant, 0..1).await.status, 503, "{tenant}");
+    }
+    let received = "tessella_tenant_samples_received_total";
+    server.has_metric(&format!("{received}{{tenant=\"invalid\"}} 21")).await;
+    server.has_metric(&format!("{received}{{tenant=\"exemplars\"}} 1")).await;
+}
+
+/// Begins to receive a response that exceeds the buffer of a connection, from one address.
+async fn begin(router: &Router, tenants: &str) -> Response {
+    let path = "/api/v1/query_range?query=time()&start=0&end=10999&step=1";
+    let mut request = Request::get(path).header(HEADER, tenants).body(Body::empty()).unwrap();
+    request.extensions_mut().insert(Client::at("10.1.2.3:456".parse().unwrap()));
+    router.clone().oneshot(request).await.unwrap()
+}
+
+async fn is_whole(response: Response) -> bool {
+    axum::body::to_bytes(response.into_body(), usize::MAX).await.is_ok()
+}
+
+#[tokio::test]
+async fn unread_responses_are_limited_by_tenant() {
+    let shared = shared_with(&[&FLAGS[..], &["--query.max-sending-per-client=2"]].concat());
+    shared.set_ready(source());
+    let router = router(shared);
+    let other = begin(&router, "b").await;
+    let first = begin(&router, "a").await;
+    let both = begin(&router, "a|b").await;
+    let last = begin(&router, "a").await;
+    assert!(!is_whole(first).await);
+    for response in [other, both, last] {
+        assert!(is_whole(response).await);
+    }
+    let first = begin(&router, "b").await;
+    let others = [begin(&router, "a|b").await, begin(&router, "b|c").await];
+    assert!(!is_whole(first).await);
+    for response in others {
+        assert!(is_whole(response).await);
+    }
+}
+
+#[tokio::test]
+async fn unread_responses_hold_memory_of_their_tenant() {
+    let directory = temporary_directory("tenant-unread");
+    let shared = shared(&directory, "tenants: {defaults: {query_memory: 1MiB}}");
+    shared.set_ready(source());
+    let router = router(shared);
+    let mut unread = Vec::new();
+    let refused = loop {
+        let response = begin(&router, "a").await;
+        if response.status() != 200 {
+            break response.status();
+        }
+        unread.push(response);
+        assert!(unread.len() < 40, "none is refused");
+    };
+    assert_eq!(refused, 429);
+    assert_eq!(begin(&router, "b").await.status(), 200);
+    assert!(is_whole(unread.pop().unwrap()).await);
+    drop(unread);
+    assert_eq!(begin(&router, "a").await.status(), 200);
 }
 
 #[tokio::test]
