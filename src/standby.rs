@@ -38,7 +38,7 @@ pub(crate) async fn open(shared: &Shared, options: StoreOptions) -> Result<Store
 /// Waits until the store has no other writer, or until the command, and promotes this standby.
 /// Returns the store that writes.
 ///
-/// Errors: the store was lost again, or failed, before it accepted writes; it has a later format.
+/// Errors: the store was lost again, or failed, before it accepted writes.
 pub(crate) async fn promote(
     shared: &Shared,
     standby: &Arc<Store>,
@@ -46,11 +46,10 @@ pub(crate) async fn promote(
 ) -> Result<Arc<Store>, StoreError> {
     let mut logged = None;
     loop {
-        let mut commanded = shared.promotion.commanded();
-        let claim = Store::claim(&shared.args.storage_url, options, &mut commanded).await;
-        let promoted = match claim {
-            Ok(claim) => promote_with(standby, claim).await,
-            Err(error) => Err(error),
+        let promoted = match standby.unpromotable() {
+            None => claim_and_promote(shared, standby, options).await,
+            // It leaves the store to others, and may follow again.
+            Some(error) => Err(error),
         };
         match promoted {
             Ok(writer) => {
@@ -60,7 +59,7 @@ pub(crate) async fn promote(
             }
             Err(error) => {
                 shared.promotion.end(Err(error.to_string()));
-                if standby.is_writer() || matches!(error, StoreError::NewerFormat { .. }) {
+                if standby.is_writer() {
                     return Err(error);
                 }
                 // An outage fails every attempt.
@@ -72,6 +71,16 @@ pub(crate) async fn promote(
             }
         }
     }
+}
+
+async fn claim_and_promote(
+    shared: &Shared,
+    standby: &Arc<Store>,
+    options: &StoreOptions,
+) -> Result<Arc<Store>, StoreError> {
+    let mut commanded = shared.promotion.commanded();
+    let claim = Store::claim(&shared.args.storage_url, options, &mut commanded).await?;
+    promote_with(standby, claim).await
 }
 
 /// Promotes a standby that has claimed the store.

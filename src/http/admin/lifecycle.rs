@@ -83,7 +83,11 @@ pub(crate) async fn promote(State(shared): State<Arc<Shared>>, method: Method) -
             return plain(StatusCode::CONFLICT, text);
         }
         None => Err("the store is not open yet".to_owned()),
-        Some(_) => shared.promotion.command().await,
+        // Before the command: a standby that cannot follow must not end a working writer.
+        Some(store) => match store.catch_up().await {
+            Ok(()) => shared.promotion.command().await,
+            Err(error) => Err(error.to_string()),
+        },
     };
     match promoted {
         Ok(()) => "This server is the writer.\n".into_response(),

@@ -66,7 +66,7 @@ impl Lsm {
             Ok(lsm) => Ok(Lsm { ownership: Some(Arc::new(ownership)), ..lsm }),
             Err(error) => {
                 let lost = ownership.status().lost();
-                ownership.release().await;
+                ownership.give_back().await;
                 Err(lost.unwrap_or(error))
             }
         }

@@ -82,6 +82,11 @@ impl Store {
         release_unless_open(&lsm, Store::open_on(lsm.clone(), options).await).await
     }
 
+    /// Returns the reason for which a reader cannot become the writer at present, if there is one.
+    pub fn unpromotable(&self) -> Option<StoreError> {
+        self.behind()?.error.filter(|error| !can_replay_after(error))
+    }
+
     /// Returns whether this process writes to the store.
     pub fn is_writer(&self) -> bool {
         !self.core.lsm.is_read_only()
@@ -105,8 +110,14 @@ impl Store {
             claim.release().await;
             return Err(StoreError::Closed);
         }
-        // Before the fence, so that the time without a writer is short. The result counts later.
-        let _ = following.catch_up().await;
+        // Before the fence, so that the time without a writer is short, and so that a standby that
+        // cannot follow the store does not end a working writer.
+        if let Err(error) = following.catch_up().await
+            && (claim.is_taken_over() || !can_replay_after(&error))
+        {
+            claim.release().await;
+            return Err(error);
+        }
         let opened = Lsm::open_claimed(&location, &core.options, claim, Some(&core.lsm)).await;
         let lsm = opened.map_err(overtaken)?;
         let recovered = seal::recover(&lsm).await;
@@ -133,6 +144,11 @@ impl Store {
         self.lock_background().append(&mut tasks);
         Ok(None)
     }
+}
+
+/// Returns whether a replay of the log may give a head after a follower has failed.
+fn can_replay_after(error: &StoreError) -> bool {
+    matches!(error, StoreError::Corrupt { .. })
 }
 
 /// Closes an LSM that is not used, which releases the store. During an outage this takes as long.

@@ -202,6 +202,9 @@ fn a_standby_does_not_take_over_a_store_of_a_later_format() {
         let refused = promote_in_any_way(&standby, &objects).await.map(drop);
         assert!(matches!(refused, Err(StoreError::NewerFormat { .. })), "{refused:?}");
         assert!(!standby.is_writer());
+        assert_eq!(standby.unpromotable(), refused.err());
+        let a = labels(&[("__name__", "a")]);
+        first.append(batch(&a, &[(1, 1.0)])).await.unwrap();
     });
 }
 

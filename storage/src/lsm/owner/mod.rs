@@ -190,9 +190,15 @@ impl Claim {
         Ownership::wait(location, options, take_over).await.map(Claim)
     }
 
-    /// Gives the store up: the next process can open it at once.
+    /// Returns whether another process held the lease when this one took it.
+    pub(crate) fn is_taken_over(&self) -> bool {
+        self.0.replaced.is_some()
+    }
+
+    /// Gives the store up, before the LSM is open: a process whose lease was taken over has it
+    /// again, otherwise the next process can open the store at once.
     pub(crate) async fn release(self) {
-        self.0.release().await;
+        self.0.give_back().await;
     }
 }
 
@@ -201,6 +207,8 @@ pub(super) struct Ownership {
     held: OwnerLock,
     status: Arc<OwnershipStatus>,
     watching: Option<JoinHandle<()>>,
+    /// Lease of another process that had not expired when this process took it over.
+    replaced: Option<Bytes>,
 }
 
 enum OwnerLock {
@@ -255,7 +263,7 @@ impl Ownership {
     fn locked(folder: &Path, lock: Option<File>) -> Ownership {
         let status = Arc::new(OwnershipStatus::local(folder, LOCK));
         let watching = Some(tokio::spawn(watch_local(Arc::clone(&status))));
-        Ownership { held: OwnerLock::Lock(lock), status, watching }
+        Ownership { held: OwnerLock::Lock(lock), status, watching, replaced: None }
     }
 
     async fn acquire_remote(
@@ -266,7 +274,8 @@ impl Ownership {
     ) -> Result<Ownership, StoreError> {
         let status = Arc::new(OwnershipStatus::remote());
         if !location.has_lease {
-            return Ok(Ownership { held: OwnerLock::Nothing, status, watching: None });
+            let held = OwnerLock::Nothing;
+            return Ok(Ownership { held, status, watching: None, replaced: None });
         }
         let duration = options.lease_duration.min(LEASE_DURATION_MAX);
         owner.lease_ms = Some(u64::try_from(duration.as_millis()).unwrap_or(u64::MAX));
@@ -277,15 +286,30 @@ impl Ownership {
             request_timeout: options.read_timeout,
             duration,
         };
-        lease.take(&mut owner, take_over).await?;
+        let replaced = lease.take(&mut owner, take_over).await?;
         let renewing = lease.clone().renew_forever(owner.clone(), Arc::clone(&status));
         let watching = Some(tokio::spawn(renewing));
-        Ok(Ownership { held: OwnerLock::Lease(lease, Box::new(owner)), status, watching })
+        let held = OwnerLock::Lease(lease, Box::new(owner));
+        Ok(Ownership { held, status, watching, replaced })
     }
 
     /// Returns the status of the store.
     pub(super) fn status(&self) -> &Arc<OwnershipStatus> {
         &self.status
+    }
+
+    /// Releases the store, whose LSM this process may not have opened. An earlier writer that was
+    /// not fenced off still works, so it has its lease again.
+    pub(super) async fn give_back(&self) {
+        let (OwnerLock::Lease(lease, owner), Some(replaced)) = (&self.held, &self.replaced) else {
+            return self.release().await;
+        };
+        if let Some(watching) = &self.watching {
+            watching.abort();
+        }
+        if let Err(error) = lease.restore(owner, replaced.clone()).await {
+            tracing::warn!(%error, "the lease of the store cannot be given back");
+        }
     }
 
     /// Releases the store: the next process can open it at once.
@@ -395,29 +419,31 @@ struct Observed {
 }
 
 impl Lease {
-    /// Takes the lease: at once if it is free, otherwise after it has expired.
+    /// Takes the lease: at once if it is free, otherwise after it has expired. Returns the lease that
+    /// it replaces if that had not expired.
     async fn take(
         &self,
         owner: &mut Owner,
         take_over: &mut watch::Receiver<bool>,
-    ) -> Result<(), StoreError> {
+    ) -> Result<Option<Bytes>, StoreError> {
         let mut observed: Option<Observed> = None;
         loop {
             let is_taken_over = *take_over.borrow_and_update();
             let found = self.read().await?;
             let other = found.as_ref().filter(|found| !found.is_of(owner));
-            let is_free = other.is_none_or(|other| {
-                is_taken_over
-                    || Owner::decode(&other.bytes).is_some_and(|other| other.is_dead(owner))
-                    || self.is_expired(&other.bytes, observed.as_ref())
+            let held = other.filter(|other| {
+                let is_dead = |other: Owner| other.is_dead(owner);
+                !Owner::decode(&other.bytes).is_some_and(is_dead)
+                    && !self.is_expired(&other.bytes, observed.as_ref())
             });
-            if is_free {
+            let replaced = held.map(|held| held.bytes.clone());
+            if replaced.is_none() || is_taken_over {
                 if let Some(other) = other {
                     let owner = described(&other.bytes);
                     tracing::warn!(owner, take_over = is_taken_over, "taking over the store");
                 }
                 if self.write(owner, found.map(|found| found.version)).await? {
-                    return Ok(());
+                    return Ok(replaced);
                 }
                 // Another process was faster.
             } else if let Some(found) = found {
@@ -444,11 +470,13 @@ impl Lease {
         }
         let is_logged = logged_at.is_some_and(|logged_at| logged_at + self.duration > now);
         if !is_logged {
-            tracing::warn!(
+            let seconds = self.duration.as_secs();
+            tracing::info!(
                 owner,
-                seconds = self.duration.as_secs(),
-                "the store is owned by another process; this one starts once that has stopped or \
-                 has not renewed its lease for this time, and at once with --take-over"
+                seconds,
+                "the store is owned by another process; this one writes once that has stopped or \
+                 has not renewed its lease for this time, and at once on command (--take-over at \
+                 the start, POST /-/promote for a standby)"
             );
         }
         let logged_at = logged_at.filter(|_| is_logged).unwrap_or(now);
@@ -492,6 +520,14 @@ impl Lease {
         self.write(owner, found.map(|found| found.version)).await.map(drop)
     }
 
+    /// Replaces the lease of `owner` by the one of another process.
+    async fn restore(&self, owner: &Owner, replaced: Bytes) -> Result<(), StoreError> {
+        match self.read().await?.filter(|found| found.is_of(owner)) {
+            Some(found) => self.put(replaced, Some(found.version)).await.map(drop),
+            None => Ok(()),
+        }
+    }
+
     async fn remove(&self, owner: &Owner) -> Result<(), StoreError> {
         let found = self.read().await?;
         if found.is_some_and(|found| found.is_of(owner)) {
@@ -527,6 +563,10 @@ impl Lease {
     /// Writes the lease over a version of it, or creates it. Returns `false` if another process has
     /// changed it.
     async fn write(&self, owner: &Owner, over: Option<UpdateVersion>) -> Result<bool, StoreError> {
+        self.put(owner.encode().into(), over).await
+    }
+
+    async fn put(&self, lease: Bytes, over: Option<UpdateVersion>) -> Result<bool, StoreError> {
         let mode = match over {
             None => PutMode::Create,
             Some(version) if self.is_conditional => PutMode::Update(version),
@@ -535,7 +575,7 @@ impl Lease {
         let path = self.path();
         let how = PutOptions { mode, ..PutOptions::default() };
         let writing = async {
-            match self.objects.put_opts(&path, owner.encode().into(), how).await {
+            match self.objects.put_opts(&path, lease.into(), how).await {
                 Ok(_) => Ok(true),
                 Err(
                     Error::AlreadyExists { .. }

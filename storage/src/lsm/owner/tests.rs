@@ -98,6 +98,33 @@ async fn a_lease_that_is_renewed_is_waited_for_until_it_is_removed() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_held_lease_is_given_back_if_the_store_was_not_opened() {
+    for is_conditional in [false, true] {
+        let lease = lease(&harness::memory(), is_conditional);
+        let first = owner("first");
+        lease.take(&mut first.clone(), &mut fixed(false)).await.unwrap();
+        let taken_by = async |take_over, name: &str| {
+            let mut owner = owner(name);
+            let replaced = lease.take(&mut owner, &mut fixed(take_over)).await.unwrap();
+            let held = OwnerLock::Lease(lease.clone(), Box::new(owner));
+            let status = Arc::new(OwnershipStatus::remote());
+            Ownership { held, status, watching: None, replaced }
+        };
+        taken_by(true, "second").await.give_back().await;
+        assert!(lease.read().await.unwrap().unwrap().is_of(&first), "it still works");
+        let second = taken_by(true, "second").await;
+        taken_by(true, "third").await.give_back().await;
+        second.release().await;
+        assert!(lease.read().await.unwrap().is_none(), "an opened store is released");
+        lease.take(&mut first.clone(), &mut fixed(false)).await.unwrap();
+        let expired = taken_by(false, "second").await;
+        assert_eq!(expired.replaced, None);
+        expired.give_back().await;
+        assert!(lease.read().await.unwrap().is_none());
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_dead_process_of_this_machine_is_not_waited_for() {
     let mut child = std::process::Command::new("sleep").arg("3600").spawn().unwrap();
     let alive = Owner {
