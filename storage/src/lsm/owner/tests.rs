@@ -1,5 +1,6 @@
 use slatedb::object_store::memory::InMemory;
 
+use super::process::{DURATION_DEFAULT, process_started};
 use super::*;
 use crate::Store;
 use crate::tests::harness::{self, batch, labels};
