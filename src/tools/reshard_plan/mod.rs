@@ -17,9 +17,7 @@ use clap::ValueEnum;
 use super::ToolError;
 use super::client::ClientArgs;
 use super::store_args::StoreReadArgs;
-use crate::flags::{
-    ListenAddress, parse_address, parse_path, parse_positive_bytes, parse_positive_duration,
-};
+use crate::flags::{parse_address, parse_path, parse_positive_bytes, parse_positive_duration};
 use crate::time::Time;
 use layout::Change;
 use plan::Plan;
@@ -60,12 +58,13 @@ pub struct ReshardPlanArgs {
     #[arg(long = "url", value_name = "URL")]
     pub urls: Vec<String>,
 
-    /// Address and port of a server with targets; once for each shard.
-    #[arg(long = "server", value_name = "ADDRESS", value_parser = parse_address)]
-    pub servers: Vec<ListenAddress>,
+    /// Address and port, or URL, of a server with targets; once for each shard. https:// connects by
+    /// TLS, as --tls does.
+    #[arg(long = "server", value_name = "ADDRESS", value_parser = parse_server)]
+    pub servers: Vec<ServerAddress>,
 
     /// Location of a store with targets; once for each shard.
-    #[arg(long = "storage.url", value_name = "URL", required_unless_present = "servers")]
+    #[arg(long = "storage.url", value_name = "URL")]
     pub storage_urls: Vec<String>,
 
     /// End of the samples, in seconds since the epoch or as RFC 3339; without it, the present time.
@@ -99,6 +98,15 @@ pub struct ReshardPlanArgs {
     pub(crate) reading: StoreReadArgs,
 }
 
+/// Address of a server with targets.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ServerAddress {
+    /// Host and port.
+    pub address: String,
+    /// Whether the URL begins with `https://`.
+    pub is_tls: bool,
+}
+
 /// Rule by which senders choose a shard.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Algorithm {
@@ -124,6 +132,21 @@ fn parse_shards(text: &str) -> Result<usize, String> {
     count.ok_or_else(|| format!("{text:?} is not a number of shards, from 1 to {SHARDS_MAX}"))
 }
 
+fn parse_server(text: &str) -> Result<ServerAddress, String> {
+    let (is_tls, address) = match text.split_once("://") {
+        None => (false, text),
+        Some(("http", address)) => (false, address),
+        Some(("https", address)) => (true, address),
+        Some(_) => return Err(format!("{text:?} begins with neither http:// nor https://")),
+    };
+    let is_url = address.len() < text.len();
+    let address = if is_url { address.strip_suffix('/').unwrap_or(address) } else { address };
+    if is_url && address.contains('/') {
+        return Err(format!("{text:?} has a path: name it by --web.route-prefix"));
+    }
+    Ok(ServerAddress { address: parse_address(address)?.0, is_tls })
+}
+
 fn parse_label(text: &str) -> Result<String, String> {
     let is_valid = model::labels::is_valid_label_name(text);
     if is_valid { Ok(text.to_owned()) } else { Err(format!("{text:?} is not the name of a label")) }
@@ -139,6 +162,11 @@ impl ReshardPlanArgs {
 /// Reads the targets, and prints the plan.
 pub(super) async fn run(args: ReshardPlanArgs) -> Result<(), ToolError> {
     let args = ReshardPlanArgs { time: args.time.or_else(|| Some(Time::now())), ..args };
+    if args.servers.is_empty() && args.storage_urls.is_empty() {
+        return Err(ToolError::Usage(
+            "no source of targets: name servers by --server, or stores by --storage.url".to_owned(),
+        ));
+    }
     let change = Change::of(&args)?;
     let targets = targets::read(&args).await?;
     let plan = Plan::new(&args, &change, targets);

@@ -40,6 +40,8 @@ pub(super) struct Plan {
     pub(super) flows: BTreeMap<(usize, usize), Total>,
     /// Sums of each new shard.
     pub(super) shards: Vec<Total>,
+    /// Number of series that lack one of the labels, such as results of rules.
+    pub(super) series_without_labels: u64,
     /// Number of targets on another shard than the old layout says, if the sources are its shards.
     pub(super) misplaced: Option<u64>,
 }
@@ -61,15 +63,20 @@ impl Plan {
             moved: Total::default(),
             flows: BTreeMap::new(),
             shards: vec![Total::default(); args.to],
+            series_without_labels: 0,
             misplaced: (args.servers.len() + args.storage_urls.len() == args.from).then_some(0),
         };
         for (values, sources) in targets {
-            let hash = hash(args, &values);
-            let (from, to) = (change.before.shard(hash), change.after.shard(hash));
             let amount = sources.values().fold(Amount::default(), |sum, found| Amount {
                 series: sum.series + found.series,
                 samples: sum.samples + found.samples,
             });
+            if values.iter().any(String::is_empty) {
+                plan.series_without_labels += amount.series;
+                continue;
+            }
+            let hash = hash(args, &values);
+            let (from, to) = (change.before.shard(hash), change.after.shard(hash));
             let is_misplaced = sources.keys().any(|source| *source != from);
             plan.misplaced = plan.misplaced.map(|count| count + u64::from(is_misplaced));
             plan.total.add(amount);

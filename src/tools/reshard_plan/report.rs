@@ -52,6 +52,7 @@ pub(super) fn to_json(args: &ReshardPlanArgs, change: &Change, plan: &Plan) -> V
         "shards": plan.shards.iter().map(total).collect::<Vec<_>>(),
         "imbalance": plan.imbalance(),
         "misplaced": plan.misplaced,
+        "seriesWithoutLabels": plan.series_without_labels,
         "slots": slots,
         "targets": plan.targets.iter().map(target).collect::<Vec<_>>(),
     })
@@ -89,6 +90,14 @@ fn write_text(
         moved.amount.series,
         100.0 * plan.moved_share()
     )?;
+    if plan.series_without_labels > 0 {
+        writeln!(
+            out,
+            "series without these labels: {} ({})",
+            plan.series_without_labels,
+            args.labels.join(", ")
+        )?;
+    }
     if let Some(count) = plan.misplaced.filter(|count| *count > 0) {
         writeln!(
             out,

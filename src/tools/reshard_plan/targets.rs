@@ -13,8 +13,9 @@ use storage::Store;
 
 use super::ReshardPlanArgs;
 use super::plan::Amount;
+use crate::ingest::self_metrics;
 use crate::tools::ToolError;
-use crate::tools::client::RequestLimits;
+use crate::tools::client::{ClientArgs, RequestLimits};
 use crate::units::{millis, quoted};
 
 /// Maximum number of targets.
@@ -32,7 +33,9 @@ pub(super) type Targets = BTreeMap<Vec<String>, BTreeMap<usize, Amount>>;
 pub(super) async fn read(args: &ReshardPlanArgs) -> Result<Targets, ToolError> {
     let mut targets = Targets::new();
     for (number, server) in args.servers.iter().enumerate() {
-        let ask = |text: &str| ask_server(args, &server.0, text);
+        let client =
+            ClientArgs { is_tls: args.client.is_tls || server.is_tls, ..args.client.clone() };
+        let ask = |text: &str| ask_server(args, &client, &server.address, text);
         let [series, samples] = queries(args);
         add(&mut targets, args, number, ask(&series)?, |amount, count| amount.series += count)?;
         add(&mut targets, args, number, ask(&samples)?, |amount, count| amount.samples += count)?;
@@ -73,13 +76,14 @@ fn add(
     Ok(())
 }
 
-/// Returns queries for the series and samples of each target.
+/// Returns queries for the series and samples of each target, without servers' own metrics.
 fn queries(args: &ReshardPlanArgs) -> [String; 2] {
     let name = |name: &String| {
         if is_legacy_label_name(name) { name.clone() } else { quoted(name) }
     };
     let labels = args.labels.iter().map(name).collect::<Vec<_>>().join(", ");
-    let counts = format!("count_over_time({{__name__!=\"\"}}[{}ms])", millis(args.range));
+    let selector = format!("{{__name__!=\"\", job!=\"{}\"}}", self_metrics::JOB);
+    let counts = format!("count_over_time({selector}[{}ms])", millis(args.range));
     ["count", "sum"].map(|function| format!("{function} by ({labels}) ({counts})"))
 }
 
@@ -101,11 +105,16 @@ struct Sample {
     value: (f64, String),
 }
 
-fn ask_server(args: &ReshardPlanArgs, address: &str, text: &str) -> Result<Found, ToolError> {
+fn ask_server(
+    args: &ReshardPlanArgs,
+    client: &ClientArgs,
+    address: &str,
+    text: &str,
+) -> Result<Found, ToolError> {
     let seconds = args.time_ms() as f64 / 1e3;
     let prefix = &args.route_prefix;
     let path = format!("{prefix}/api/v1/query?query={}&time={seconds:.3}", percent_encoded(text));
-    let answer = args.client.get(address, &path, &LIMITS)?;
+    let answer = client.get(address, &path, &LIMITS)?;
     let invalid = |what: &str| ToolError::NotReady(format!("{address}: {what}"));
     let head = b"\r\n\r\n";
     let at = answer.windows(head.len()).position(|bytes| bytes == head);

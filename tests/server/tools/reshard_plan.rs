@@ -23,6 +23,14 @@ fn write(address: &str, targets: std::ops::Range<usize>) {
             encoder.push(&encode_labels(labels), samples);
         }
     }
+    // A result of a rule, and a metric of the server itself: no targets.
+    for labels in [
+        [("__name__", "rule"), ("job", "a")].as_slice(),
+        &[("__name__", "own"), ("instance", address), ("job", "tessella-self")],
+    ] {
+        let samples = [(TIME_S * 1_000, 1.0)];
+        encoder.push(&encode_labels(labels.iter().copied()), samples);
+    }
     let mut body = Vec::new();
     encoder.compress(&mut body);
     let (status, text) = Connection::open(address).unwrap().write(&body).unwrap();
@@ -62,6 +70,7 @@ fn a_plan_over_servers_is_that_over_their_stores() {
     let total = json!({"targets": 20, "series": 210 + 9, "samples": 2 * (210 + 9)});
     assert_eq!(over_servers["total"], total);
     assert_eq!(over_servers["misplaced"], Value::Null);
+    assert_eq!(over_servers["seriesWithoutLabels"], 2);
     let sum = |list: &str, field: &str| {
         let all = over_servers[list].as_array().unwrap().iter();
         all.map(|of| of[field].as_u64().unwrap()).sum::<u64>()
@@ -79,12 +88,13 @@ fn a_plan_of_slots_prints_rules_and_targets() {
     let directory = temporary_directory("reshard-plan-slots");
     let server = start(directory.path());
     write(&server.address, 1..4);
-    let address = format!("--server={}", server.address);
+    let address = format!("--server=http://{}/", server.address);
     let time = format!("--time={TIME_S}");
     let ran = plan(&["--from=2", "--to=4", &address, &time, "--label=instance", "--top=1"]);
     assert_eq!(ran.status, Some(0), "{ran:?}");
     for line in [
         "3 targets with 6 series, and 12 samples in 5m up to 2023-11-14T22:14:00.000Z",
+        "series without these labels: 1 (instance)",
         "instance=\"host3\"",
         "2  25[6-9]|2[6-9][0-9]|[3-4][0-9][0-9]|50[0-9]|51[0-1]",
         "--slots=256-511",
@@ -92,13 +102,31 @@ fn a_plan_of_slots_prints_rules_and_targets() {
         assert!(ran.stdout.contains(line), "{line}: {}", ran.stdout);
     }
     assert!(!ran.stdout.contains("instance=\"host2\""), "{}", ran.stdout);
+
+    // The server has no TLS, so a request without TLS would succeed.
+    let ran = plan(&["--from=2", "--to=4", &format!("--server=https://{}", server.address)]);
+    assert_ne!(ran.status, Some(0), "{ran:?}");
+}
+
+#[test]
+fn own_metrics_and_results_of_rules_are_not_misplaced() {
+    let directory = temporary_directory("reshard-plan-own");
+    let server = start(directory.path());
+    write(&server.address, 1..4);
+    let plan = plan_json(&["--from=1", "--to=2", &format!("--server={}", server.address)]);
+    assert_eq!(plan["misplaced"], 0);
+    assert_eq!(plan["total"]["targets"], 3);
+    assert_eq!(plan["seriesWithoutLabels"], 1);
 }
 
 #[test]
 fn wrong_flags_and_servers_are_errors() {
     let server = "--server=127.0.0.1:1";
     for (args, status, message) in [
-        (&["--from=2", "--to=4"][..], 2, "--storage.url"),
+        (&["--from=2", "--to=4"][..], 2, "name servers by --server, or stores by --storage.url"),
+        (&["--from=2", "--to=4", "--server=ftp://a:1"], 2, "neither http:// nor https://"),
+        (&["--from=2", "--to=4", "--server=http://a:1/b"], 2, "by --web.route-prefix"),
+        (&["--from=2", "--to=4", "--server=http://a"], 2, "is not an address and port"),
         (&["--from=0", "--to=4", server], 2, "is not a number of shards"),
         (&["--from=2", "--to=4", server, "--label="], 2, "is not the name of a label"),
         (&["--from=2", "--to=4", server, "--slots=0-1023"], 2, "--slots is given 1 times"),
