@@ -71,7 +71,7 @@ pub struct ReshardPlanArgs {
     #[arg(long = "time", value_name = "TIME", value_parser = Time::parse)]
     pub(crate) time: Option<Time>,
 
-    /// Duration of the samples before the end.
+    /// Range of the samples before the end, as a duration.
     #[arg(long = "range", value_name = "DURATION", default_value = "5m", value_parser = parse_positive_duration)]
     pub range: Duration,
 
