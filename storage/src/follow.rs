@@ -453,11 +453,14 @@ impl Follower {
         });
         if has_sealed {
             core.head.set_open(log.open_windows());
-            core.head.for_each(|_, series| {
-                core.head.note_shrunk(series.retain_open(is_open));
-                core.head.deactivate_if_empty(series);
-            });
         }
+        core.head.for_each(|_, series| {
+            if has_sealed {
+                core.head.note_shrunk(series.retain_open(is_open));
+            }
+            // Records that are applied after a gap may have no open samples.
+            core.head.deactivate_if_empty(series);
+        });
         core.log_counters.note_log(log.bytes(), log.newest_ms);
     }
 }

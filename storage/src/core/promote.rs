@@ -38,6 +38,8 @@ impl Core {
             let mut stored = self.stored_rules.lock().unwrap_or_else(PoisonError::into_inner);
             *stored = meta.rules.encode(Rule::expired_before_ms);
         }
+        // As a replay does, for records whose samples are all sealed.
+        self.head.for_each(|_, series| self.head.deactivate_if_empty(series));
         self.head.forget_deleted();
         // Selections take the LSM under this lock.
         let _partitions = self.partitions.write().unwrap_or_else(PoisonError::into_inner);

@@ -202,6 +202,9 @@ impl Head {
                     if slot.as_ref().is_some_and(|s| s.is_empty() && is_idle(s))
                         && let Some(series) = slot.take()
                     {
+                        if series.is_active {
+                            self.active.leave(&series.labels);
+                        }
                         removed.push(((at * SHARD_COUNT + shard_index) as u32, series.labels));
                     }
                     bytes += slot.as_ref().map_or(0, |series| series.bytes());

@@ -188,7 +188,11 @@ impl Queue {
 
     /// Refuses later writes; waiting ones are still committed.
     pub(crate) fn refuse(&self, error: &StoreError) {
-        self.lock().refused.get_or_insert_with(|| error.clone());
+        let refused = &mut self.lock().refused;
+        // A reader that is closed must not accept writes later.
+        if refused.as_ref().is_none_or(|error| *error == StoreError::ReadOnly) {
+            *refused = Some(error.clone());
+        }
     }
 
     /// Accepts writes that were refused because the store was only read.

@@ -26,10 +26,12 @@ use crate::error::StoreError;
 use crate::follow::Follower;
 use crate::lsm::{Claim, Location, Lsm};
 use crate::options::StoreOptions;
+use crate::retention::Retention;
 use crate::seal;
 
-/// Interval of checking whether selections of the time before the promotion have ended.
-const READS_ENDED_INTERVAL: Duration = Duration::from_secs(1);
+/// Interval of checking whether selections of the time before the promotion have ended, and whether
+/// the store is closed during a replay.
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Right of this process to become the writer of a store.
 pub struct StoreClaim {
@@ -123,26 +125,76 @@ impl Store {
         let recovered = seal::recover(&lsm).await;
         let meta = recovered.inspect_err(|_| close_later(&lsm))?;
         if let Err(error) = following.complete(&lsm, &meta).await {
-            drop(following);
             tracing::warn!(
                 %error,
                 "the head of this standby cannot be used; it is rebuilt from the log"
             );
-            let opened = Store::open_on(lsm.clone(), core.options.clone()).await;
-            let opened = opened.inspect_err(|_| close_later(&lsm))?;
-            opened.core.head.changes.replace(&core.head.changes);
-            return Ok(Some(opened));
+            return self.replay_instead(&mut following, lsm).await.map(Some);
         }
         let marks = StoredMarks::of(&meta);
         core.promote(lsm.clone(), meta).await.inspect_err(|_| close_later(&lsm))?;
         self.take_background().iter().for_each(tokio::task::JoinHandle::abort);
-        drop(following);
         begin_writing(core, marks).await?;
         core.queue.accept();
         let mut tasks = write_tasks(core);
         tasks.push(tokio::spawn(retire(Arc::clone(core), Arc::clone(follower))));
         self.lock_background().append(&mut tasks);
+        // A close waits until here.
+        drop(following);
         Ok(None)
+    }
+
+    /// Opens the store as at a start, on an LSM that is open for writing, with the retention in
+    /// force. Releases the store if this reader is closed meanwhile.
+    async fn replay_instead(
+        &self,
+        following: &mut Follower,
+        lsm: Lsm,
+    ) -> Result<Store, StoreError> {
+        let core = &self.core;
+        let Retention { time_ms, bytes, rules } = core.keeping().retention();
+        let options = StoreOptions {
+            retention_ms: time_ms,
+            retention_bytes: bytes,
+            retention_rules: rules,
+            ..core.options.clone()
+        };
+        let mut opening = Box::pin(Store::open_on(lsm.clone(), options));
+        let is_closing = || core.is_closing.load(Ordering::Relaxed);
+        loop {
+            match tokio::time::timeout(CHECK_INTERVAL, &mut opening).await {
+                Ok(opened) => {
+                    let opened = opened.inspect_err(|_| close_later(&lsm))?;
+                    if is_closing() {
+                        opened.close().await?;
+                        return Err(StoreError::Closed);
+                    }
+                    opened.core.head.changes.replace(&core.head.changes);
+                    return Ok(opened);
+                }
+                Err(_) if is_closing() => {
+                    drop(opening);
+                    lsm.close().await?;
+                    return Err(StoreError::Closed);
+                }
+                // Selections of this reader continue.
+                Err(_) => following.keep_files().await,
+            }
+        }
+    }
+
+    /// Returns whether a step or a promotion of the follower is under way.
+    #[cfg(test)]
+    pub(crate) fn is_followed(&self) -> bool {
+        self.follower.as_ref().is_some_and(|follower| follower.try_lock().is_err())
+    }
+
+    /// Closes a reader that another store has replaced, once its selections have ended.
+    pub async fn close_after_reads(&self) -> Result<(), StoreError> {
+        if let Some(follower) = &self.follower {
+            wait_for_reads(&self.core, follower).await;
+        }
+        self.close().await
     }
 }
 
@@ -163,10 +215,15 @@ fn close_later(lsm: &Lsm) {
 
 /// Closes a follower once no selection reads its views.
 async fn retire(core: Arc<Core>, follower: Arc<Mutex<Follower>>) {
+    wait_for_reads(&core, &follower).await;
+    follower.lock().await.close().await;
+}
+
+/// Waits until the selections up to now have ended, and keeps their files.
+async fn wait_for_reads(core: &Core, follower: &Mutex<Follower>) {
     let next = core.selections.next();
     while !core.selections.have_ended_before(next) {
         follower.lock().await.keep_files().await;
-        tokio::time::sleep(READS_ENDED_INTERVAL).await;
+        tokio::time::sleep(CHECK_INTERVAL).await;
     }
-    follower.lock().await.close().await;
 }

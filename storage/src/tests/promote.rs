@@ -13,7 +13,7 @@ use super::harness::{self, Contents, batch, labels, open, open_with, options, re
 use super::outage::Absent;
 use crate::lsm::{self, Location};
 use crate::window::{PARTITION_MS, WINDOW_MS};
-use crate::{ManualClock, Store, StoreError, StoreOptions};
+use crate::{ManualClock, Retention, Store, StoreError, StoreOptions};
 
 /// Promotes a standby, whose head must be usable.
 async fn promote(standby: &Store, objects: &Arc<dyn ObjectStore>) {
@@ -21,6 +21,13 @@ async fn promote(standby: &Store, objects: &Arc<dyn ObjectStore>) {
     assert!(promoted.is_none(), "its head is used");
     assert!(standby.is_writer() && standby.behind().is_none());
     assert_eq!(standby.write_refusal(), None);
+    // As after a replay.
+    let mut active = 0;
+    standby.core().head.for_each(|_, series| {
+        assert_eq!(series.is_active, !series.is_empty());
+        active += usize::from(series.is_active);
+    });
+    assert_eq!(standby.stats().active_series, active);
 }
 
 async fn promote_in_any_way(
@@ -150,14 +157,57 @@ fn a_standby_without_a_usable_head_replays_the_log() {
         for info in standby.core().log.lock().await.epochs.values_mut() {
             info.record_count += 9;
         }
+        // A reload of the configuration since the start.
+        standby.set_retention(Retention { bytes: Some(1 << 50), ..Retention::default() });
         let writer = promote_in_any_way(&standby, &objects).await.unwrap().unwrap();
+        assert_eq!(writer.core().keeping().retention().bytes, Some(1 << 50));
         assert_eq!(read_all(&writer).await.unwrap(), expected);
         assert_eq!(writer.unchanged_since(version).end, i64::MIN, "anything may have changed");
         assert!(writer.is_writer() && !standby.is_writer());
         writer.append(batch(&a, &[(3, 3.0)])).await.unwrap();
-        standby.close().await.unwrap();
+        let selection = standby.core().selections.begin();
+        let mut closing = Box::pin(standby.close_after_reads());
+        tokio::select! {
+            biased;
+            _ = &mut closing => panic!("a selection still reads it"),
+            () = tokio::task::yield_now() => {}
+        }
+        drop(selection);
+        closing.await.unwrap();
         writer.close().await.unwrap();
         assert_eq!(reopened(&objects, options()).await[0].1.len(), 3);
+    });
+}
+
+#[test]
+fn a_standby_that_is_closed_during_its_promotion_writes_nothing_afterwards() {
+    harness::run(async {
+        for has_usable_head in [true, false] {
+            let objects = harness::memory();
+            let a = labels(&[("__name__", "a")]);
+            let first = open(&objects).await.unwrap();
+            first.append(batch(&a, &[(1, 1.0)])).await.unwrap();
+            let standby = reader(&objects, options()).await.unwrap();
+            if !has_usable_head {
+                for info in standby.core().log.lock().await.epochs.values_mut() {
+                    info.record_count += 9;
+                }
+            }
+            let promoting = promote_in_any_way(&standby, &objects);
+            // The close waits for the promotion, or prevents it.
+            let (promoted, closed) = tokio::join!(promoting, async {
+                while !standby.is_followed() {
+                    tokio::task::yield_now().await;
+                }
+                standby.close().await
+            });
+            closed.unwrap();
+            assert!(!matches!(promoted, Ok(Some(_))), "nothing would close it");
+            assert!(standby.append(batch(&a, &[(2, 2.0)])).await.is_err());
+            let left = Store::open_once_at(&Location::on(Arc::clone(&objects)), options()).await;
+            let owner = left.unwrap().core().lsm.get(crate::keys::OWNER).await.unwrap();
+            assert_eq!(owner, None);
+        }
     });
 }
 
