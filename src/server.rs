@@ -175,15 +175,28 @@ async fn serve_until_stopped(
     if let Err(error) = writing.await {
         error!(%error, "task for own metrics failed");
     }
-    // A promotion may have replaced it.
-    match shared.store() {
-        Some(store) => close(&store, lost).await,
-        None => ExitCode::SUCCESS,
+    close_all(&shared, lost).await
+}
+
+/// Closes the store, and the one by which a promotion replaces it meanwhile.
+async fn close_all(shared: &Shared, lost: Option<StoreError>) -> ExitCode {
+    let Some(store) = shared.store() else { return ExitCode::SUCCESS };
+    let began = Instant::now();
+    let status = close(&store, lost.clone()).await;
+    // An attempt that has not begun releases its claim.
+    shared.promotion.wait_for_end(CLOSE_TIMEOUT.saturating_sub(began.elapsed())).await;
+    match shared.store().filter(|writer| !Arc::ptr_eq(writer, &store)) {
+        Some(writer) => close(&writer, lost).await,
+        None => status,
     }
 }
 
 /// Waits until this process has lost the store that it writes to; a standby writes to it later.
-async fn write_until_lost(shared: &Shared, store: Arc<Store>, address: SocketAddr) -> StoreError {
+async fn write_until_lost(
+    shared: &Arc<Shared>,
+    store: Arc<Store>,
+    address: SocketAddr,
+) -> StoreError {
     if shared.args.mode != Mode::Standby || store.is_writer() {
         return store.wait_until_lost().await;
     }

@@ -40,7 +40,7 @@ pub(crate) async fn open(shared: &Shared, options: StoreOptions) -> Result<Store
 ///
 /// Errors: the store was lost again, or failed, before it accepted writes.
 pub(crate) async fn promote(
-    shared: &Shared,
+    shared: &Arc<Shared>,
     standby: &Arc<Store>,
     options: &StoreOptions,
 ) -> Result<Arc<Store>, StoreError> {
@@ -51,61 +51,71 @@ pub(crate) async fn promote(
             // It leaves the store to others, and may follow again.
             Some(error) => Err(error),
         };
-        match promoted {
-            Ok(writer) => {
-                shared.set_store(&writer);
-                shared.promotion.end(Ok(()));
-                return Ok(writer);
-            }
-            Err(error) => {
-                shared.promotion.end(Err(error.to_string()));
-                if standby.is_writer() {
-                    return Err(error);
-                }
-                // An outage fails every attempt.
-                if logged.as_ref() != Some(&error) {
-                    warn!(%error, "this standby cannot become the writer; it continues to follow");
-                    logged = Some(error);
-                }
-                tokio::time::sleep(RETRY_INTERVAL).await;
-            }
+        let error = match promoted {
+            Ok(writer) => return Ok(writer),
+            Err(error) => error,
+        };
+        shared.promotion.end(Err(error.to_string()));
+        if standby.is_writer() {
+            return Err(error);
         }
+        // An outage fails every attempt.
+        if logged.as_ref() != Some(&error) {
+            warn!(%error, "this standby cannot become the writer; it continues to follow");
+            logged = Some(error);
+        }
+        tokio::time::sleep(RETRY_INTERVAL).await;
     }
 }
 
+/// Claims the store and promotes the standby.
 async fn claim_and_promote(
-    shared: &Shared,
+    shared: &Arc<Shared>,
     standby: &Arc<Store>,
     options: &StoreOptions,
 ) -> Result<Arc<Store>, StoreError> {
+    let underway = shared.promotion.begin().await;
     let mut commanded = shared.promotion.commanded();
     let claim = Store::claim(&shared.args.storage_url, options, &mut commanded).await?;
-    promote_with(standby, claim).await
+    let (shared, standby) = (Arc::clone(shared), Arc::clone(standby));
+    // Continues if the server is stopped meanwhile, which waits for it.
+    let promoting = tokio::spawn(async move {
+        let promoted = promote_with(&shared, &standby, claim).await;
+        drop(underway);
+        promoted
+    });
+    promoting.await.map_err(|error| StoreError::Unavailable(error.to_string()))?
 }
 
-/// Promotes a standby that has claimed the store.
-async fn promote_with(standby: &Arc<Store>, claim: StoreClaim) -> Result<Arc<Store>, StoreError> {
+/// Promotes a standby that has claimed the store, and serves from the store that writes.
+async fn promote_with(
+    shared: &Shared,
+    standby: &Arc<Store>,
+    claim: StoreClaim,
+) -> Result<Arc<Store>, StoreError> {
     info!("this standby becomes the writer");
-    let (began, store) = (Instant::now(), Arc::clone(standby));
-    // Continues if the server is stopped meanwhile, and the close of the store waits for it.
-    let promoting = tokio::spawn(async move { store.promote(claim).await });
-    let promoted = promoting.await.map_err(|error| StoreError::Unavailable(error.to_string()))?;
+    let began = Instant::now();
+    let replacement = standby.promote(claim).await?.map(Arc::new);
     let seconds = began.elapsed().as_secs_f64();
-    match promoted? {
+    let writer = match &replacement {
         None => {
             info!(seconds, "this standby has become the writer");
-            Ok(Arc::clone(standby))
+            standby
         }
         Some(writer) => {
             info!(seconds, "this process has become the writer, with a head from the log");
-            let store = Arc::clone(standby);
-            // After the queries that still read it.
-            tokio::spawn(async move {
-                if let Err(error) = store.close().await {
-                    error!(%error, "cannot close the store of the standby");
-                }
-            });
-            Ok(Arc::new(writer))
+            writer
         }
+    };
+    shared.set_store(writer);
+    shared.promotion.end(Ok(()));
+    if replacement.is_some() {
+        let replaced = Arc::clone(standby);
+        tokio::spawn(async move {
+            if let Err(error) = replaced.close_after_reads().await {
+                error!(%error, "cannot close the store of the standby");
+            }
+        });
     }
+    Ok(Arc::clone(writer))
 }

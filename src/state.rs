@@ -6,7 +6,7 @@ use std::time::SystemTime;
 
 use engine::QueryOptions;
 use model::{Labels, Source};
-use storage::Store;
+use storage::{Store, StoreError};
 use tokio::sync::{Notify, watch};
 use tracing::{error, info, warn};
 
@@ -160,6 +160,14 @@ impl Shared {
     /// Store for writes, once the server is ready.
     pub(crate) fn store(&self) -> Option<Arc<Store>> {
         self.store.borrow().clone()
+    }
+
+    /// Returns whether this server is the writer, after the end of a promotion.
+    pub(crate) fn is_writer(&self) -> bool {
+        let is_writer = |store: &Store| {
+            store.is_writer() && store.write_refusal() != Some(StoreError::ReadOnly)
+        };
+        self.store().is_some_and(|store| is_writer(&store))
     }
 
     /// Waits until the server has a store that it writes to.

@@ -223,6 +223,8 @@ impl Metrics {
             if let Some(stats) = &stats.follow {
                 let new = || ReaderMetrics::new(&Registrar(&self.registry));
                 self.reader.get_or_init(new).refresh(stats);
+            } else if let Some(reader) = self.reader.get() {
+                reader.note_promoted();
             }
         }
         if let Some((metrics, results)) = self.results.get() {

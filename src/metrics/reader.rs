@@ -35,6 +35,11 @@ impl ReaderMetrics {
         }
     }
 
+    /// A standby that has become the writer has no lag.
+    pub(super) fn note_promoted(&self) {
+        self.lag_seconds.set(0.0);
+    }
+
     pub(super) fn refresh(&self, stats: &FollowStats) {
         self.lag_seconds.set(stats.behind_ms as f64 / 1000.0);
         for (counter, figure) in

@@ -186,6 +186,7 @@ fn end(mut writer: Server, standby: &Server, how: End) {
 fn replace(place: &Processes, writer: Server, how: End, first_ms: i64) -> (Server, Contents) {
     let standby = place.start(&STANDBY);
     assert!(accepts_writes(&writer) && !accepts_writes(&standby));
+    assert!(get(&standby.address, "/metrics").1.contains("\ntessella_reader_lag_seconds "));
     let load = Load::starting_at(first_ms);
     let addresses = [writer.address.clone(), standby.address.clone()];
     let addresses = [addresses[0].as_str(), addresses[1].as_str()];
@@ -202,6 +203,7 @@ fn replace(place: &Processes, writer: Server, how: End, first_ms: i64) -> (Serve
     assert!(queries > 0);
     eprintln!("{how:?}: no write was acknowledged for {gap:?}");
     assert!(standby.log().contains("this standby has become the writer"), "with its head");
+    assert!(get(&standby.address, "/metrics").1.contains("\ntessella_reader_lag_seconds 0\n"));
     (standby, sent)
 }
 

@@ -77,7 +77,8 @@ pub(crate) async fn promote(State(shared): State<Arc<Shared>>, method: Method) -
         return refusal;
     }
     let promoted = match shared.store() {
-        Some(store) if store.is_writer() => Ok(()),
+        // Only once it accepts writes, not at the fence.
+        Some(_) if shared.is_writer() => Ok(()),
         _ if shared.args.mode != Mode::Standby => {
             let text = "this server is not a standby (--mode=standby)\n";
             return plain(StatusCode::CONFLICT, text);
@@ -85,7 +86,7 @@ pub(crate) async fn promote(State(shared): State<Arc<Shared>>, method: Method) -
         None => Err("the store is not open yet".to_owned()),
         // Before the command: a standby that cannot follow must not end a working writer.
         Some(store) => match store.catch_up().await {
-            Ok(()) => shared.promotion.command().await,
+            Ok(()) => shared.promotion.command(|| shared.is_writer()).await,
             Err(error) => Err(error.to_string()),
         },
     };
