@@ -274,6 +274,13 @@ impl Follower {
         self.following.close().await;
     }
 
+    /// Deletes the checkpoint, and frees the memory of a reader that has become the writer.
+    pub(crate) async fn retire(&mut self) {
+        self.close().await;
+        self.following.free_rows();
+        self.replay = Replay::default();
+    }
+
     async fn try_to_catch_up(&mut self) -> Result<(), StoreError> {
         let step = self.following.advance().await?;
         let step = step.or_else(|| self.is_torn.then(|| self.following.repeat_step()));

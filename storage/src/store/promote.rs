@@ -216,7 +216,7 @@ fn close_later(lsm: &Lsm) {
 /// Closes a follower once no selection reads its views.
 async fn retire(core: Arc<Core>, follower: Arc<Mutex<Follower>>) {
     wait_for_reads(&core, &follower).await;
-    follower.lock().await.close().await;
+    follower.lock().await.retire().await;
 }
 
 /// Waits until the selections up to now have ended, and keeps their files.

@@ -173,6 +173,14 @@ impl LsmFollower {
         self.looked_at = None;
     }
 
+    /// Frees the rows of the newest view, which must not be read any more.
+    pub(crate) fn free_rows(&mut self) {
+        self.pending = Vec::new();
+        let base = Arc::clone(&self.view.base);
+        self.view = Arc::new(View { base, added: Arc::default() });
+        *self.current.write().unwrap_or_else(PoisonError::into_inner) = Arc::clone(&self.view);
+    }
+
     /// Deletes all checkpoints of this reader. Its views must not be read any more.
     pub(crate) async fn close(&mut self) {
         if std::mem::replace(&mut self.is_closed, true) {
