@@ -15,9 +15,10 @@ use testkit::remote_write::Connection;
 use testkit::s3::S3Server;
 use testkit::{Server, binary, free_port, get, temporary_directory};
 
+/// The lease is longer than a writer may stall on a busy machine.
 const STANDBY: [&str; 4] = [
     "--mode=standby",
-    "--storage.lease-duration=3s",
+    "--storage.lease-duration=10s",
     "--reader.lag=400ms",
     "--web.enable-lifecycle",
 ];
@@ -378,7 +379,7 @@ fn every_failover_keeps_a_filled_head() {
     let mut writer = place.start(&STANDBY);
     wait_for("writer", || accepts_writes(&writer));
     fill(&writer, series, base_ms);
-    let waiting = ["--storage.lease-duration=3s", "--web.enable-lifecycle"];
+    let waiting = ["--storage.lease-duration=10s", "--web.enable-lifecycle"];
     let ends = [
         (true, End::Stopped),
         (true, End::Killed),
