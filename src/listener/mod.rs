@@ -94,7 +94,7 @@ struct Connection {
 pub(crate) struct VerifiedClient;
 
 /// Marker in the HTTP extensions of a response in HTTP/2: its connection accepts no more requests.
-/// Those that run are answered.
+/// Running requests are answered.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct LastResponse;
 

@@ -49,9 +49,9 @@ pub(crate) struct Tenants(Arc<[String]>);
 /// Series that a request may read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Scope {
-    /// Those of tenants.
+    /// Series of tenants.
     Tenants(Tenants),
-    /// Those of all tenants: a root has added the matchers.
+    /// Series of all tenants: a root has added the matchers.
     Root,
 }
 

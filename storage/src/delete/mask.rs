@@ -16,8 +16,9 @@ use crate::index::bitmap_bytes;
 use crate::index::partition::PartitionIndex;
 use crate::lsm::Lsm;
 use crate::parallel::yielder::Yielder;
-use crate::samples::cursor::{PartsCursor, SeriesParts};
+use crate::samples::cursor::PartsCursor;
 use crate::samples::part::{Floats, Part, Parts, push_starts};
+use crate::samples::series_parts::SeriesParts;
 use crate::window::PARTITION_MS;
 
 /// Deleted times of series in one partition: a set of ids for each tombstone, which is small even

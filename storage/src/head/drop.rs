@@ -12,10 +12,10 @@ use crate::chunk::HistogramBefore;
 use crate::delete::{KeptSamples, Tombstone};
 use crate::epoch::Epoch;
 use crate::error::StoreError;
-use crate::samples::cursor::SeriesParts;
 use crate::samples::decided::DecidedHistogram;
 use crate::samples::part::{Floats, Parts, TailRoom};
 use crate::samples::scratch::Scratch;
+use crate::samples::series_parts::SeriesParts;
 
 impl Head {
     /// Drops the samples that a tombstone covers. The caller blocks commits.

@@ -11,10 +11,11 @@ use proptest::prelude::*;
 use super::window::OpenWindow;
 use crate::epoch::Epoch;
 use crate::samples::columns::ColumnCache;
-use crate::samples::cursor::{PartsCursor, SeriesParts};
+use crate::samples::cursor::PartsCursor;
 use crate::samples::decided::DecidedHistogram;
 use crate::samples::part::{Parts, TailRoom};
 use crate::samples::scratch::Scratch;
+use crate::samples::series_parts::SeriesParts;
 use crate::window::Window;
 
 /// Value and start of a float, or the count of a histogram.

@@ -8,8 +8,8 @@ use std::cmp::Ordering;
 use model::{Budget, BudgetError, Checkpoint, Labels, SourceError, TimeRange};
 
 use crate::parallel::shares::{on_each, share_count};
-use crate::samples::cursor::SeriesParts;
 use crate::samples::part::{Part, Parts};
+use crate::samples::series_parts::SeriesParts;
 use crate::sizes::Sizes;
 
 /// Work of placing a part, in bytes touched.

@@ -6,7 +6,8 @@ use model::{Cursor, Labels, Reservation, SeriesSet, prefetch};
 
 use super::order::PARTS_AHEAD;
 use crate::samples::columns::ColumnCache;
-use crate::samples::cursor::{PartsCursor, SeriesParts};
+use crate::samples::cursor::PartsCursor;
+use crate::samples::series_parts::SeriesParts;
 
 /// Loaded series, sorted by labels.
 pub(crate) struct LoadedSet {

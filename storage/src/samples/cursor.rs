@@ -1,15 +1,8 @@
 //! Cursor over the parts of one series: chained if they are disjoint, merged if they overlap.
 //!
-//! ```text
-//! parts, by time    [ a ][ b ]   [ c      ][ d ]
-//!                              [ e ]
-//! groups            [ a ][ b ] [ c + e    ][ d ]
-//! ```
-//!
-//! Parts that overlap form a group, which is decoded as a whole and merged when the cursor reaches
-//! it. A part lies in one window of two hours, and so does a group, except at a boundary that was
-//! written twice. A group of one part is decoded batch by batch into the caller's batch. Of two
-//! samples with the same time, the later write wins.
+//! A group of parts that overlap is decoded as a whole and merged when the cursor reaches it. A group
+//! of one part is decoded batch by batch into the caller's batch. Of two samples with the same time,
+//! the later write wins.
 //!
 //! A histogram's hint that the counter was not reset refers to the histogram before it at the time
 //! of writing. If another one precedes it now, the hint becomes unknown.
@@ -19,149 +12,20 @@ use std::sync::Arc;
 
 use model::{
     Advance, Cursor, FilledSteps, HISTOGRAM_BATCH_LEN, HistogramSample, LookupSteps, SampleBatch,
-    SourceError, StepRanges, TimeRange,
+    SourceError, StepRanges,
 };
 
 use super::columns::{Column, ColumnCache, KeptColumn};
 use super::decided::DecidedHistogram;
 use super::merge::{self, Mixed, MixedSample};
 use super::merged::MergedFloats;
-use super::part::{Floats, Part, Parts};
+use super::part::{Floats, Part};
 use super::raw::{push_samples, seen};
 use super::run::{column_of, decoded};
 use super::scratch::Scratch;
-use crate::chunk::{ChunkError, Decoder, Encoding, HistogramBefore, HistogramDecoder};
+use super::series_parts::SeriesParts;
+use crate::chunk::{ChunkError, Decoder, Encoding, HistogramDecoder};
 use crate::keys;
-
-/// Parts of one series.
-pub(crate) struct SeriesParts {
-    /// Sorted by their first time.
-    parts: Parts,
-    /// Order of writing of each part; `None` if all parts are disjoint.
-    ranks: Option<Vec<u32>>,
-    has_histograms: bool,
-}
-
-impl SeriesParts {
-    /// Creates the parts of a series in a range, given in the order of writing.
-    ///
-    /// Errors: a frame whose header cannot be read.
-    pub(crate) fn new(
-        mut parts: Parts,
-        start_ms: i64,
-        end_ms: i64,
-        series: &model::Labels,
-    ) -> Result<SeriesParts, SourceError> {
-        let (mut has_histograms, mut is_chain) = (false, true);
-        let mut before_ms = None;
-        let mut all_overlap = true;
-        for part in &parts {
-            if let Part::Frame(frame) = part
-                && let Err(error) = frame.header
-            {
-                return Err(error.at(series.to_string(), location(frame.key.as_deref())));
-            }
-            let TimeRange { start_ms: min_ms, end_ms: max_ms } = part.times();
-            all_overlap &= min_ms <= end_ms && max_ms >= start_ms;
-            is_chain &= before_ms.is_none_or(|before_ms| before_ms < min_ms);
-            has_histograms |= part.is_histograms();
-            before_ms = Some(max_ms);
-        }
-        if !all_overlap {
-            parts.retain(|part| {
-                let TimeRange { start_ms: min_ms, end_ms: max_ms } = part.times();
-                min_ms <= end_ms && max_ms >= start_ms
-            });
-            has_histograms = parts.iter().any(Part::is_histograms);
-        }
-        if is_chain {
-            return Ok(SeriesParts { parts, ranks: None, has_histograms });
-        }
-        let mut ranked: Vec<(u32, Part)> = (0..).zip(parts).collect();
-        ranked.sort_by_key(|(_, part)| part.times().start_ms);
-        let (ranks, parts) = ranked.into_iter().unzip();
-        Ok(SeriesParts { parts, ranks: Some(ranks), has_histograms })
-    }
-
-    /// Prefetches the columns of the parts.
-    pub(crate) fn fetch(&self) {
-        self.parts.iter().for_each(Part::fetch);
-    }
-
-    /// Prefetches the first samples, once the columns are in the CPU cache.
-    pub(crate) fn fetch_samples(&self) {
-        self.parts.iter().for_each(Part::fetch_samples);
-    }
-
-    /// Returns whether any part has histograms, by the tags of the frames.
-    pub(crate) fn has_histograms(&self) -> bool {
-        self.has_histograms
-    }
-
-    /// Returns the histogram that the hint of the first one refers to; see [`DecidedHistogram`].
-    pub(crate) fn first_before(&self) -> Option<HistogramBefore> {
-        match self.parts.iter().find(|part| part.is_histograms())? {
-            Part::Frame(frame) => HistogramDecoder::open(&frame.bytes).ok()?.before(),
-            Part::Run(_) | Part::Column(_) | Part::Tail(_) => None,
-            Part::Floats(_) | Part::Histograms(_) => None,
-        }
-    }
-
-    /// Returns whether there are no parts.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.parts.is_empty()
-    }
-
-    /// Returns the earliest and latest time.
-    pub(crate) fn times(&self) -> Option<TimeRange> {
-        self.parts.iter().map(Part::times).reduce(TimeRange::join)
-    }
-
-    /// Returns whether no two parts overlap.
-    pub(crate) fn is_chain(&self) -> bool {
-        self.parts.windows(2).all(|pair| pair[0].times().end_ms < pair[1].times().start_ms)
-    }
-
-    /// Returns the parts by their first time.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &Part> {
-        self.parts.iter()
-    }
-
-    /// Returns the number of samples of all parts.
-    pub(crate) fn sample_count(&self) -> usize {
-        self.parts.iter().map(Part::sample_count).sum()
-    }
-
-    /// Returns the bytes of all parts.
-    pub(crate) fn bytes(&self) -> usize {
-        self.parts.iter().map(Part::bytes).sum()
-    }
-
-    /// Returns the first time of a part; the maximum after the last part.
-    fn start_ms_of(&self, index: usize) -> i64 {
-        self.parts.get(index).map_or(i64::MAX, |part| part.times().start_ms)
-    }
-
-    /// Returns the index after the last part of the group that begins at `start`.
-    fn group_end(&self, start: usize) -> usize {
-        let mut end = start + 1;
-        if self.ranks.is_none() {
-            return end;
-        }
-        let mut max_ms = self.parts[start].times().end_ms;
-        while end < self.parts.len() && self.parts[end].times().start_ms <= max_ms {
-            max_ms = max_ms.max(self.parts[end].times().end_ms);
-            end += 1;
-        }
-        end
-    }
-
-    /// Returns the parts of a group with their order of writing.
-    fn ranked(&self, group: Range<usize>) -> impl Iterator<Item = (u32, &Part)> {
-        let rank = |at: usize| self.ranks.as_ref().map_or(at as u32, |ranks| ranks[at]);
-        group.map(move |at| (rank(at), &self.parts[at]))
-    }
-}
 
 /// Cursor over the parts of one series.
 pub(crate) struct PartsCursor<'a> {
@@ -416,7 +280,7 @@ impl<'a> PartsCursor<'a> {
     }
 }
 
-fn location(key: Option<&[u8]>) -> String {
+pub(super) fn location(key: Option<&[u8]>) -> String {
     key.map_or_else(|| "the head".to_owned(), |key| format!("block {}", keys::printable(key)))
 }
 

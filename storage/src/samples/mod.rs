@@ -10,3 +10,4 @@ pub(crate) mod part;
 mod raw;
 mod run;
 pub(crate) mod scratch;
+pub(crate) mod series_parts;

@@ -15,9 +15,9 @@ use crate::error::StoreError;
 use crate::keys;
 use crate::lsm::WriteSet;
 use crate::meta::put_intent;
-use crate::samples::cursor::SeriesParts;
 use crate::samples::part::Parts;
 use crate::samples::scratch::Scratch;
+use crate::samples::series_parts::SeriesParts;
 use crate::sizes::Sizes;
 
 /// Blocks of a window, invisible until they are published.

@@ -3,9 +3,10 @@
 use model::{Advance, Cursor, HistogramSample, Labels, SampleBatch, SourceError};
 
 use crate::chunk::{self, HistogramBefore, encode_histograms};
-use crate::samples::cursor::{PartsCursor, SeriesParts};
+use crate::samples::cursor::PartsCursor;
 use crate::samples::part::{Floats, Part};
 use crate::samples::scratch::Scratch;
+use crate::samples::series_parts::SeriesParts;
 
 /// Samples in a frame that is encoded again.
 const FRAME_LEN: usize = 240;

@@ -13,9 +13,9 @@ use crate::epoch::Epoch;
 use crate::error::StoreError;
 use crate::index::runs::MetricRun;
 use crate::keys;
-use crate::samples::cursor::SeriesParts;
 use crate::samples::part::{Frame, Part, Parts};
 use crate::samples::scratch::Scratch;
+use crate::samples::series_parts::SeriesParts;
 use crate::value;
 use crate::window::Window;
 
