@@ -191,6 +191,19 @@ pub(crate) mod tests {
     #[derive(Clone, Default)]
     pub(crate) struct Lines(pub(crate) Arc<Mutex<Vec<u8>>>);
 
+    impl Lines {
+        /// Collects the log of this thread until the guard is dropped.
+        pub(crate) fn collect(&self) -> tracing::subscriber::DefaultGuard {
+            let writer = self.clone();
+            let subscriber = tracing_subscriber::fmt()
+                .with_ansi(false)
+                .without_time()
+                .with_writer(move || writer.clone())
+                .finish();
+            tracing::subscriber::set_default(subscriber)
+        }
+    }
+
     impl io::Write for Lines {
         fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
             self.0.lock().unwrap().extend_from_slice(bytes);

@@ -13,6 +13,7 @@ pub mod otlppb;
 pub mod pprof;
 mod process;
 pub mod prompb;
+pub mod protobuf;
 pub mod proxy;
 pub mod random;
 pub mod remote_read;

@@ -8,6 +8,7 @@ use std::net::{Shutdown, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use testkit::protobuf::{field, varint};
 use testkit::random::Random;
 use testkit::remote_write::{Connection, RequestEncoder, encode_labels};
 use testkit::{Server, get, temporary_directory};
@@ -25,21 +26,6 @@ const MIB: usize = 1 << 20;
 
 fn now_ms() -> i64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis() as i64
-}
-
-/// Protobuf, by hand: what is sent here no encoder would write.
-fn varint(mut value: u64) -> Vec<u8> {
-    let mut out = Vec::new();
-    while value >= 0x80 {
-        out.push(value as u8 | 0x80);
-        value >>= 7;
-    }
-    out.push(value as u8);
-    out
-}
-
-fn field(number: u8, content: &[u8]) -> Vec<u8> {
-    [&[number << 3 | 2][..], &varint(content.len() as u64), content].concat()
 }
 
 fn sample(timestamp_ms: i64) -> Vec<u8> {

@@ -90,13 +90,7 @@ async fn only_those_who_administer_cancel_queries() {
 #[tokio::test]
 async fn each_request_is_logged_once_and_no_secret_with_it() {
     let lines = Lines::default();
-    let writer = lines.clone();
-    let subscriber = tracing_subscriber::fmt()
-        .with_ansi(false)
-        .without_time()
-        .with_writer(move || writer.clone())
-        .finish();
-    let _guard = tracing::subscriber::set_default(subscriber);
+    let _guard = lines.collect();
     for (args, expected) in [(&["--web.request-log"][..], 4), (&[], 0)] {
         lines.0.lock().unwrap().clear();
         let router = ready(args);

@@ -339,13 +339,7 @@ async fn an_external_label_may_not_be_that_of_tenants() {
 #[tokio::test]
 async fn slow_queries_are_logged_with_their_tenants() {
     let lines = Lines::default();
-    let writer = lines.clone();
-    let subscriber = tracing_subscriber::fmt()
-        .with_ansi(false)
-        .without_time()
-        .with_writer(move || writer.clone())
-        .finish();
-    let _guard = tracing::subscriber::set_default(subscriber);
+    let _guard = lines.collect();
     let args = [&FLAGS[..], &["--query.log-slower-than=1ms"]].concat();
     let shared = shared_with(&args);
     shared.set_ready(Arc::new(ScriptedSource::default()));

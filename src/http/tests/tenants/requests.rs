@@ -1,6 +1,7 @@
 //! Random requests that read, over HTTP and gRPC.
 
 use testkit::percent_encode;
+use testkit::protobuf::{field, number};
 use testkit::random::Random;
 use testkit::remote_read::{self, query};
 
@@ -202,29 +203,6 @@ fn remote_read(random: &mut Random, end_seconds: i64) -> ReadRequest {
         ("content-encoding", "snappy".to_owned()),
     ];
     ReadRequest::Http { method: "POST", path: "/api/v1/read".to_owned(), headers, body }
-}
-
-fn field(number: u8, content: &[u8]) -> Vec<u8> {
-    let mut field = vec![number << 3 | 2];
-    field.extend(varint(content.len() as u64));
-    field.extend_from_slice(content);
-    field
-}
-
-fn number(field: u8, value: i64) -> Vec<u8> {
-    let mut bytes = vec![field << 3];
-    bytes.extend(varint(value as u64));
-    bytes
-}
-
-fn varint(mut value: u64) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    while value >= 0x80 {
-        bytes.push(value as u8 | 0x80);
-        value >>= 7;
-    }
-    bytes.push(value as u8);
-    bytes
 }
 
 /// Returns the request of a method, with the fields of Thanos 0.42.
