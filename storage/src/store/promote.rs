@@ -203,7 +203,7 @@ fn can_replay_after(error: &StoreError) -> bool {
     matches!(error, StoreError::Corrupt { .. })
 }
 
-/// Closes an LSM that is not used, which releases the store. During an outage this takes as long.
+/// Closes an LSM that is not used, which releases the store. An outage delays this until its end.
 fn close_later(lsm: &Lsm) {
     let lsm = lsm.clone();
     tokio::spawn(async move {
