@@ -2,6 +2,7 @@
 
 use crate::error::SourceError;
 use crate::histogram::HistogramSample;
+use crate::windows::{FilledWindows, WantedFact, WindowFacts, Windows};
 
 /// Maximum number of floats in a batch.
 pub const SAMPLE_BATCH_LEN: usize = 512;
@@ -226,6 +227,22 @@ pub trait Cursor: Send {
         _out: &mut [f64],
     ) -> Result<FilledSteps, SourceError> {
         Ok(FilledSteps::default())
+    }
+
+    /// Writes facts of the first windows, at least one of which exists, for as many as the cursor
+    /// knows at once without a batch. The cursor then goes on after the start of the next window; a
+    /// restriction to ranges still holds. No sample inside of the windows was read before.
+    ///
+    /// Does nothing by default.
+    ///
+    /// Errors: as for [`Cursor::next_batch`].
+    fn fill_windows(
+        &mut self,
+        _windows: Windows,
+        _wanted: WantedFact,
+        _facts: &mut WindowFacts,
+    ) -> Result<FilledWindows, SourceError> {
+        Ok(FilledWindows::default())
     }
 }
 

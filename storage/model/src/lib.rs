@@ -26,6 +26,7 @@ pub mod sample;
 pub mod source;
 mod time_range;
 pub mod varint;
+pub mod windows;
 
 pub use batch::{Batch, BatchExemplar, BatchMetadata, BatchSeries};
 pub use budget::{
@@ -49,3 +50,4 @@ pub use reservation::Reservation;
 pub use sample::{STALE_NAN_BITS, is_any_stale, is_stale, stale_nan};
 pub use source::{Answer, BoxFuture, ExemplarQuery, MetadataQuery, Selection, SeriesSet, Source};
 pub use time_range::TimeRange;
+pub use windows::{FilledWindows, WINDOWS_MAX, WantedFact, WindowFacts, WindowSamples, Windows};

@@ -13,8 +13,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use model::{
-    Advance, Cursor, FilledSteps, Labels, LookupSteps, SampleBatch, SeriesSet, SourceError,
-    StepRanges,
+    Advance, Cursor, FilledSteps, FilledWindows, Labels, LookupSteps, SampleBatch, SeriesSet,
+    SourceError, StepRanges, WantedFact, WindowFacts, Windows,
 };
 
 use crate::error::QueryError;
@@ -200,6 +200,18 @@ impl Cursor for MeteredCursor<'_> {
         let _run = MeterGuard::start(self.meter);
         let filled = self.cursor.fill_steps(steps, out)?;
         self.meter.add_samples(filled.samples);
+        Ok(filled)
+    }
+
+    fn fill_windows(
+        &mut self,
+        windows: Windows,
+        wanted: WantedFact,
+        facts: &mut WindowFacts,
+    ) -> Result<FilledWindows, SourceError> {
+        let _run = MeterGuard::start(self.meter);
+        let filled = self.cursor.fill_windows(windows, wanted, facts)?;
+        self.meter.add_samples(filled.new_samples);
         Ok(filled)
     }
 }

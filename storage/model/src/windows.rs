@@ -1,0 +1,154 @@
+//! Facts of evenly spaced windows of a series: what many range functions need instead of samples.
+//!
+//! The facts do not depend on their source. A cursor may compute them from decoded samples, or read
+//! them from stored summaries.
+
+/// Maximum number of windows whose facts are written by one call.
+pub const WINDOWS_MAX: usize = 64;
+
+/// Evenly spaced windows `(end − span, end]`. They may overlap, or have gaps between them.
+///
+/// Units: ms since the epoch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Windows {
+    /// End of the first window.
+    pub first_end_ms: i64,
+    /// Distance of windows; 0 if all are the same.
+    pub step_ms: i64,
+    /// Duration of each window, at least 1.
+    pub span_ms: i64,
+    /// Number of windows.
+    pub count: usize,
+}
+
+impl Windows {
+    /// Returns the end of a window.
+    #[inline]
+    pub fn end_ms(&self, window: usize) -> i64 {
+        self.first_end_ms + window as i64 * self.step_ms
+    }
+
+    /// Returns the start of a window, which is exclusive.
+    #[inline]
+    pub fn after_ms(&self, window: usize) -> i64 {
+        self.end_ms(window).saturating_sub(self.span_ms)
+    }
+
+    /// Returns the windows from a window on.
+    #[inline]
+    #[must_use]
+    pub fn from(&self, window: usize) -> Windows {
+        Windows { first_end_ms: self.end_ms(window), count: self.count - window, ..*self }
+    }
+
+    /// Returns the number of windows that end before a time; all if none ends at it or later.
+    #[inline]
+    pub fn count_before(&self, time_ms: i64) -> usize {
+        if time_ms <= self.first_end_ms {
+            return 0;
+        }
+        if self.step_ms == 0 {
+            return self.count;
+        }
+        let passed_ms = time_ms.saturating_sub(self.first_end_ms).saturating_sub(1);
+        usize::try_from(passed_ms / self.step_ms).map_or(self.count, |c| self.count.min(c + 1))
+    }
+}
+
+/// Facts that a function needs of a window, in addition to its samples' number and times.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WantedFact {
+    /// Values of the first and last sample.
+    Ends,
+    /// Value of the first sample, and the difference of the last and the first one.
+    Difference,
+    /// Value of the first sample, and the increase of a counter.
+    Increase,
+    /// The smallest value.
+    Min,
+    /// The largest value.
+    Max,
+    /// The sum of all values.
+    Sum,
+}
+
+/// Number and times of the samples in a window.
+///
+/// Units: ms since the epoch.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct WindowSamples {
+    /// Number of samples. Without samples, no other fact is defined.
+    pub count: usize,
+    /// Time of the first sample.
+    pub first_ms: i64,
+    /// Time of the last sample.
+    pub last_ms: i64,
+}
+
+/// Facts of consecutive windows, as arrays.
+///
+/// Staleness markers are no samples. All facts are to the last bit as if they were computed from
+/// the samples in order.
+#[derive(Debug, Clone)]
+pub struct WindowFacts {
+    /// Samples of each window; of the first window only if all are alike.
+    pub samples: [WindowSamples; WINDOWS_MAX],
+    /// Value of the first sample of each window.
+    pub first: [f64; WINDOWS_MAX],
+    /// The other fact of each window.
+    ///
+    /// - [`WantedFact::Ends`]: value of the last sample.
+    /// - [`WantedFact::Difference`]: value of the last sample minus that of the first.
+    /// - [`WantedFact::Increase`]: this difference plus, in order, the value before each decrease.
+    /// - [`WantedFact::Min`], [`WantedFact::Max`]: the first of the extreme values. NaN loses to
+    ///   every number; of NaN alone, the last one.
+    /// - [`WantedFact::Sum`]: the sum, if it is exact in every order of additions.
+    pub fact: [f64; WINDOWS_MAX],
+}
+
+impl WindowFacts {
+    /// Returns facts of no windows, on the heap because they have 2.5 KiB.
+    pub fn new() -> Box<WindowFacts> {
+        Box::new(WindowFacts {
+            samples: [WindowSamples::default(); WINDOWS_MAX],
+            first: [0.0; WINDOWS_MAX],
+            fact: [0.0; WINDOWS_MAX],
+        })
+    }
+}
+
+/// Windows whose facts were written.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct FilledWindows {
+    /// Number of windows, at most [`WINDOWS_MAX`]; 0 if the facts of the first window are unknown.
+    pub windows: usize,
+    /// True if the samples of each window are those of the first one, moved by the distance of the
+    /// windows.
+    pub are_alike: bool,
+    /// Number of samples in these windows that no earlier call counted.
+    pub new_samples: usize,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn windows_before_a_time_are_counted() {
+        let windows = Windows { first_end_ms: 100, step_ms: 20, span_ms: 5, count: 4 };
+        let cases = [
+            (i64::MIN, 0),
+            (100, 0),
+            (101, 1),
+            (120, 1),
+            (121, 2),
+            (160, 3),
+            (161, 4),
+            (i64::MAX, 4),
+        ];
+        for (time_ms, expected) in cases {
+            assert_eq!(windows.count_before(time_ms), expected, "{time_ms}");
+        }
+        assert_eq!(Windows { step_ms: 0, ..windows }.count_before(101), 4);
+    }
+}
