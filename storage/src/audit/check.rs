@@ -19,7 +19,7 @@ pub(super) fn entry(key: &[u8], bytes: &[u8]) -> Result<(), StoreError> {
     match key.first() {
         Some(b'l') => {
             keys::parse_log(key).ok_or_else(|| corrupt("malformed key"))?;
-            LogRecord::decode(bytes).map(drop).map_err(|detail| value::corrupt(key, detail))
+            LogRecord::decode(bytes, None).map(drop).map_err(|detail| value::corrupt(key, detail))
         }
         Some(b'd') => {
             keys::parse_dictionary_pair(key).ok_or_else(|| corrupt("malformed key"))?;

@@ -176,7 +176,8 @@ async fn log(
     let mut series: BTreeMap<Epoch, u64> = BTreeMap::new();
     let mut scan = lsm.scan(&keys::log_epoch(meta.first_epoch), keys::LOG_END).await?;
     while let Some((key, bytes)) = scan.next().await? {
-        let (Some((epoch, _)), Ok(columns)) = (keys::parse_log(&key), LogRecord::decode(&bytes))
+        let (Some((epoch, _)), Ok(columns)) =
+            (keys::parse_log(&key), LogRecord::decode(&bytes, None))
         else {
             on_damage(Damage::in_lsm(&key, "the record cannot be decoded"));
             continue;

@@ -180,7 +180,7 @@ async fn log(
         expected.1 = sequence + 1;
         missing.retain(|(of, count)| *of != epoch || expected.1 < *count);
         // Undecodable values were reported with their file.
-        let Ok(columns) = LogRecord::decode(&bytes) else { continue };
+        let Ok(columns) = LogRecord::decode(&bytes, None) else { continue };
         verified.log_records += 1;
         if columns.first_ref != expected.2 {
             let detail = format!("series {} is to be defined next", expected.2);

@@ -38,6 +38,8 @@ pub(crate) struct HeadSeries {
     pub(crate) log_epoch: Epoch,
     /// Reference of the series in `log_epoch`.
     pub(crate) log_ref: u32,
+    /// Bits of the last float in the log of `log_epoch`, 0 before the first.
+    pub(crate) log_bits: u64,
     /// The partition that `id_in_partition` belongs to.
     pub(crate) partition: PartitionId,
     /// The id in the index of `partition`, or [`NONE`].
@@ -61,6 +63,7 @@ impl HeadSeries {
             newest_histogram: None,
             log_epoch: Epoch::NEVER,
             log_ref: NONE,
+            log_bits: 0,
             partition: PartitionId::MIN,
             id_in_partition: NONE,
             is_active: false,

@@ -263,9 +263,14 @@ impl Log {
         if series.log_epoch != self.epoch {
             series.log_epoch = self.epoch;
             series.log_ref = self.record.first_ref + self.record.definitions.len() as u32;
+            series.log_bits = 0;
             self.record.definitions.push(series.labels.clone());
         }
-        self.record.runs.push(RecordRun { reference: series.log_ref, count, is_histograms });
+        let (reference, bits_before) = (series.log_ref, series.log_bits);
+        if !is_histograms && let Some(last) = self.record.values.last() {
+            series.log_bits = last.to_bits();
+        }
+        self.record.runs.push(RecordRun { reference, count, is_histograms, bits_before });
         self.slots.push(slot);
         outcome.accepted += count as usize;
     }

@@ -11,3 +11,4 @@ mod failure;
 pub(crate) mod queue;
 pub(crate) mod record;
 pub(crate) mod replay;
+mod values;

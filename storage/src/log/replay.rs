@@ -25,6 +25,8 @@ pub(crate) struct Replay {
     epoch: Option<Epoch>,
     /// Slots of the series that this epoch has defined, by reference.
     slots_of_refs: Vec<u32>,
+    /// Bits of the last float of each of them in this epoch.
+    logged: Vec<u64>,
     /// The epoch of the last applied delete.
     deleted: Option<Epoch>,
     /// Deletes that have not been applied, in order.
@@ -131,6 +133,7 @@ impl Replay {
             keys::parse_log(key).ok_or_else(|| corrupt("malformed key".to_owned()))?;
         if self.epoch != Some(epoch) {
             self.slots_of_refs.clear();
+            self.logged.clear();
             self.epoch = Some(epoch);
             self.delete_before(head, epoch)?;
         }
@@ -138,10 +141,7 @@ impl Replay {
         if sequence != info.record_count {
             return Err(corrupt(format!("expected record {} of the epoch", info.record_count)));
         }
-        let record = LogRecord::decode(value).map_err(corrupt)?;
-        if record.first_ref as usize != self.slots_of_refs.len() {
-            return Err(corrupt(format!("expected reference {}", self.slots_of_refs.len())));
-        }
+        let record = LogRecord::decode(value, Some(&mut self.logged)).map_err(corrupt)?;
         define(head, &record.definitions, &mut self.slots_of_refs);
         let slots = record
             .runs
