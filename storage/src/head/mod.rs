@@ -8,6 +8,7 @@ pub(crate) mod cardinality;
 mod drop;
 mod order;
 pub(crate) mod series;
+mod slots;
 mod tenants;
 #[cfg(test)]
 mod tests;
@@ -17,7 +18,7 @@ use std::collections::BTreeSet;
 use std::hash::BuildHasher;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
+use std::sync::{Mutex, PoisonError, RwLock, RwLockReadGuard};
 
 use foldhash::fast::RandomState;
 use hashbrown::HashTable;
@@ -34,6 +35,8 @@ use active::Active;
 pub(crate) use active::HeadLimits;
 use order::HeadOrder;
 use series::HeadSeries;
+use slots::SlotPlace;
+pub(crate) use slots::{Fetch, SlotVisit};
 pub use tenants::TenantSeriesLimits;
 
 /// Shards of the series and of the table of labels; a power of two.
@@ -47,7 +50,7 @@ const ORDER_SHARE: usize = 8;
 
 /// The open series.
 pub(crate) struct Head {
-    /// Series by slot: slot `s` is entry `s / SHARD_COUNT` of shard `s % SHARD_COUNT`.
+    /// Series by slot, at the entry of [`SlotPlace`].
     shards: Vec<Mutex<Vec<Option<Box<HeadSeries>>>>>,
     /// Slots by labels, sharded by hash.
     slots: Vec<RwLock<HashTable<SlotEntry>>>,
@@ -95,17 +98,6 @@ impl Matching {
     /// Returns the number of series.
     pub(crate) fn len(&self) -> usize {
         self.slots.len()
-    }
-}
-
-/// One locked shard.
-pub(crate) struct Shard<'a>(MutexGuard<'a, Vec<Option<Box<HeadSeries>>>>);
-
-impl Shard<'_> {
-    /// Returns the series in a slot of this shard.
-    #[inline]
-    pub(crate) fn series(&mut self, slot: u32) -> Option<&mut HeadSeries> {
-        self.0.get_mut(slot as usize / SHARD_COUNT)?.as_deref_mut()
     }
 }
 
@@ -163,11 +155,11 @@ impl Head {
         };
         {
             let mut shard = self.shard(slot);
-            let at = slot as usize / SHARD_COUNT;
-            if shard.0.len() <= at {
-                shard.0.resize_with(at + 1, || None);
+            let SlotPlace { entry, .. } = SlotPlace::of(slot);
+            if shard.0.len() <= entry {
+                shard.0.resize_with(entry + 1, || None);
             }
-            shard.0[at] = Some(Box::new(series));
+            shard.0[entry] = Some(Box::new(series));
         }
         let hash = self.hasher.hash_one(labels.as_bytes());
         let mut table = self.table(hash).write().unwrap_or_else(PoisonError::into_inner);
@@ -197,15 +189,16 @@ impl Head {
         for shard_index in 0..SHARD_COUNT {
             let mut removed = Vec::new();
             {
-                let mut shard = self.shard(shard_index as u32);
-                for (at, slot) in shard.0.iter_mut().enumerate() {
+                let mut shard = self.lock_shard(shard_index);
+                for (entry, slot) in shard.0.iter_mut().enumerate() {
                     if slot.as_ref().is_some_and(|s| s.is_empty() && is_idle(s))
                         && let Some(series) = slot.take()
                     {
                         if series.is_active {
                             self.active.leave(&series.labels);
                         }
-                        removed.push(((at * SHARD_COUNT + shard_index) as u32, series.labels));
+                        let place = SlotPlace { shard: shard_index, entry };
+                        removed.push((place.slot(), series.labels));
                     }
                     bytes += slot.as_ref().map_or(0, |series| series.bytes());
                 }
@@ -423,10 +416,10 @@ impl Head {
     /// Calls `visit` with every series, and locks one shard at a time.
     pub(crate) fn for_each(&self, mut visit: impl FnMut(u32, &mut HeadSeries)) {
         for shard_index in 0..SHARD_COUNT {
-            let mut shard = self.shard(shard_index as u32);
-            for (at, slot) in shard.0.iter_mut().enumerate() {
+            let mut shard = self.lock_shard(shard_index);
+            for (entry, slot) in shard.0.iter_mut().enumerate() {
                 if let Some(series) = slot {
-                    visit((at * SHARD_COUNT + shard_index) as u32, series);
+                    visit(SlotPlace { shard: shard_index, entry }.slot(), series);
                 }
             }
         }
@@ -450,15 +443,8 @@ impl Head {
     }
 
     /// Returns the generation, which changes when slots may have been reused.
-    fn generation(&self) -> u64 {
+    pub(crate) fn generation(&self) -> u64 {
         self.generation.load(Ordering::Acquire)
-    }
-
-    /// Locks the shard of a slot.
-    #[inline]
-    pub(crate) fn shard(&self, slot: u32) -> Shard<'_> {
-        let shard = &self.shards[slot as usize % SHARD_COUNT];
-        Shard(shard.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Returns the approximate bytes in memory.

@@ -189,6 +189,22 @@ impl HeadSeries {
         prefetch(self.windows.as_slice());
     }
 
+    /// Prefetches the window of the last append.
+    #[inline]
+    pub(super) fn fetch_recent(&self) {
+        if let Some(open) = self.windows.get(self.recent as usize) {
+            prefetch(open);
+        }
+    }
+
+    /// Prefetches the end of the tail of that window.
+    #[inline]
+    pub(super) fn fetch_end(&self) {
+        if let Some(open) = self.windows.get(self.recent as usize) {
+            open.fetch_end();
+        }
+    }
+
     /// Prefetches the column slots and tails of the windows.
     pub(super) fn fetch_tails(&self) {
         self.windows.iter().for_each(OpenWindow::fetch_tail);

@@ -417,6 +417,14 @@ impl OpenWindow {
         prefetch(self.tail.as_slice());
     }
 
+    /// See [`super::series::HeadSeries::fetch_end`].
+    #[inline]
+    pub(super) fn fetch_end(&self) {
+        if let Some(last) = self.tail.last() {
+            prefetch(last);
+        }
+    }
+
     /// See [`super::series::HeadSeries::fetch_columns`].
     pub(super) fn fetch_column(&self) {
         if let Some(slot) = self.slot.get() {

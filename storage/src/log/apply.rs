@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::commit::EpochInfo;
 use super::record::LogRecord;
 use crate::epoch::Epoch;
-use crate::head::Head;
+use crate::head::{Fetch, Head};
 use crate::samples::scratch::Scratch;
 use crate::window::Window;
 
@@ -24,12 +24,12 @@ pub(super) fn apply(
     let mut newest_ms = i64::MIN;
     let mut wanted =
         WantedWindows { is_wanted, windows: &mut info.windows, recent: None, count: 0 };
+    let mut visit = head.visit_slots(Fetch::Samples);
     for (slot, run) in slots.iter().zip(&record.runs) {
         let at = if run.is_histograms { &mut histogram_at } else { &mut float_at };
         let range = *at..*at + run.count as usize;
         *at = range.end;
-        let mut shard = head.shard(*slot);
-        let Some(series) = shard.series(*slot) else { continue };
+        let Some(series) = visit.series(*slot, run.count as usize) else { continue };
         // A replay makes no decisions, and a seal may have found the series empty since.
         head.activate(series);
         if run.is_histograms {
@@ -55,6 +55,7 @@ pub(super) fn apply(
             }
         }
     }
+    visit.release();
     wanted.note();
     head.note_grown(std::mem::take(&mut scratch.grown_bytes));
     newest_ms

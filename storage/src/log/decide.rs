@@ -16,8 +16,8 @@ use super::queue::PendingWrite;
 use super::record::RecordRun;
 use crate::chunk::HistogramBefore;
 use crate::chunk::histogram::{canonical_spans, is_storable};
-use crate::head::Head;
 use crate::head::series::HeadSeries;
+use crate::head::{Fetch, Head, SlotVisit};
 use crate::keys;
 use crate::outcome::{AppendOutcome, Rejection, SampleKind};
 use crate::retention::RetentionFloors;
@@ -51,23 +51,27 @@ impl Log {
         let mut outcome = AppendOutcome::default();
         // Taken out of the batch, so that most histograms are changed in place, not copied.
         let mut histograms = std::mem::take(&mut pending.batch.histograms);
+        let are_slots_valid = pending.generation == head.generation();
+        let mut visit = head.visit_slots(Fetch::Series);
         for index in 0..pending.batch.series.len() {
             let histograms = &mut histograms[pending.batch.histograms(index)];
             let bounds = floors.bounds_of(bounds, &pending.batch, index, histograms);
             let mut write = SeriesWrite { batch: &pending.batch, index, bounds, histograms };
-            let decided = match pending.slots[index] {
-                Some(slot) => self.decide_at(head, slot, &mut write, &mut outcome),
-                None => None,
-            };
-            let decided = match decided {
-                Some(count) => Some(count),
-                None => head
-                    .find(pending.batch.labels_bytes(index))
-                    .and_then(|slot| self.decide_at(head, slot, &mut write, &mut outcome)),
-            };
+            let decided = pending.slots[index].and_then(|slot| {
+                self.decide_at(head, &mut visit, slot, are_slots_valid, &mut write, &mut outcome)
+            });
+            let decided = decided.or_else(|| {
+                visit.release();
+                let slot = head.find(pending.batch.labels_bytes(index))?;
+                self.decide_at(head, &mut visit, slot, true, &mut write, &mut outcome)
+            });
             match decided {
                 Some(count) => *out_of_order += count,
-                None => self.decide_new(head, &mut write, &mut outcome),
+                None => {
+                    // The new series may get a slot of this shard.
+                    visit.release();
+                    self.decide_new(head, &mut write, &mut outcome);
+                }
             }
         }
         for rejection in &mut outcome.rejections {
@@ -80,17 +84,22 @@ impl Log {
     }
 
     /// Decides on the samples of the series in a slot, as [`Log::decide_run`]. Returns `None` if
-    /// the slot has another series or none.
+    /// the slot has another series or none. If the slot is known to be valid, its labels are not
+    /// compared.
     fn decide_at(
         &mut self,
         head: &Head,
+        visit: &mut SlotVisit<'_>,
         slot: u32,
+        is_valid: bool,
         write: &mut SeriesWrite<'_>,
         outcome: &mut AppendOutcome,
     ) -> Option<usize> {
         let labels = write.batch.labels_bytes(write.index);
-        let mut shard = head.shard(slot);
-        let series = shard.series(slot).filter(|series| series.labels.as_bytes() == labels)?;
+        let samples = write.batch.samples(write.index).len() + write.histograms.len();
+        let series = visit
+            .series(slot, samples)
+            .filter(|series| is_valid || series.labels.as_bytes() == labels)?;
         if self.is_dropping() {
             self.drop_before_write(head, slot, series);
         }

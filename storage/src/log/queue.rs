@@ -22,8 +22,11 @@ const FLOAT_BYTES: usize = 16;
 /// A write that waits for its commit.
 pub(crate) struct PendingWrite {
     pub(super) batch: Batch,
-    /// Slot of each series that was in the head. Valid only if the slot's labels still match.
+    /// Slot of each series that was in the head.
     pub(super) slots: Vec<Option<u32>>,
+    /// Generation of the head before the slots were found. In another generation, a slot is valid
+    /// only if its labels still match.
+    pub(super) generation: u64,
     weight: usize,
     answer: oneshot::Sender<Result<AppendOutcome, StoreError>>,
     /// Number of the write in the queue.
@@ -43,9 +46,11 @@ impl PendingWrite {
         reservation: Option<BatchReservation>,
         answer: oneshot::Sender<Result<AppendOutcome, StoreError>>,
     ) -> PendingWrite {
-        let slots = (0..batch.series.len()).map(|i| head.find(batch.labels_bytes(i))).collect();
+        let generation = head.generation();
+        let slots = head.find_all((0..batch.series.len()).map(|i| batch.labels_bytes(i)));
         let weight = weight_of(&batch);
-        PendingWrite { batch, slots, weight, answer, ticket: 0, _reservation: reservation }
+        let ticket = 0;
+        PendingWrite { batch, slots, generation, weight, answer, ticket, _reservation: reservation }
     }
 
     /// Returns the weight of the write, in floats that occupy as much memory.
