@@ -1,5 +1,5 @@
-//! Remote write and restarts: the release binary, and a Prometheus if there is one, are loaded over
-//! HTTP, queried, killed, stopped and started. See `benches/README.md`.
+//! Writes and restarts: the release binary, and a Prometheus if there is one, are loaded over HTTP,
+//! queried, killed, stopped and started. See `benches/README.md`.
 
 use std::io::{self, Error};
 use std::path::PathBuf;
@@ -11,7 +11,7 @@ use benches::measure::{bytes, table};
 use benches::options::{ServerOptions, count, duration_s};
 use benches::report;
 use benches::scenario::ask::{Query, Taken, ask};
-use benches::scenario::load::Outcome;
+use benches::scenario::load::{Outcome, Protocol};
 use benches::scenario::server::{Cost, Program, Server};
 use benches::scrapes::{STEP_MS, Scrapes};
 use clap::Parser;
@@ -19,7 +19,7 @@ use clap::Parser;
 const QUERY: &str = "count by (job)({__name__=~\".+\"})";
 
 /// Loads, queries, kills and stops the release binary, and the Prometheus that PROMETHEUS_BINARY
-/// names.
+/// names. With --load-only, also loads the VictoriaMetrics of VICTORIA_METRICS_BINARY.
 #[derive(Parser)]
 #[command(name = "remote_write")]
 struct Options {
@@ -38,6 +38,12 @@ struct Options {
     /// Samples of a series in a request.
     #[arg(long, value_name = "N", default_value = "1", value_parser = count())]
     scrapes_per_request: usize,
+    /// Protocol of the requests.
+    #[arg(long, value_enum, default_value_t)]
+    protocol: Protocol,
+    /// Only loads, without queries and restarts.
+    #[arg(long)]
+    load_only: bool,
     /// Age of the newest sample, such as 1h.
     #[arg(long = "age", value_name = "DURATION", default_value = "0s", value_parser = duration_s)]
     age_s: i64,
@@ -47,8 +53,8 @@ struct Options {
     /// Runs of the query.
     #[arg(long, value_name = "N", default_value = "7", value_parser = count())]
     runs: usize,
-    /// Program to run, instead of both.
-    #[arg(long, value_name = "NAME", value_parser = ["tessella", "prometheus"])]
+    /// Program to run, instead of all.
+    #[arg(long, value_name = "NAME", value_parser = ["tessella", "prometheus", "victoria-metrics"])]
     only: Option<String>,
     #[command(flatten)]
     server: ServerOptions,
@@ -68,9 +74,10 @@ fn main() -> ExitCode {
             columns.push((name, figures(&options, server)?));
         }
         report.push(&format!(
-            "## {} senders, {} series of {} samples, {} × {} in a request\n\n{}\n\
+            "## {} senders, {:?}, {} series of {} samples, {} × {} in a request\n\n{}\n\
              load (1, 5, 15 min) at the end: {}\n",
             options.senders,
+            options.protocol,
             options.series,
             options.scrapes,
             options.series_per_request,
@@ -103,6 +110,11 @@ impl Options {
         }
         let prometheus = std::env::var_os("PROMETHEUS_BINARY").filter(|_| is_wanted("prometheus"));
         programs.extend(prometheus.map(|path| (Program::Prometheus, "Prometheus", path.into())));
+        let victoria = std::env::var_os("VICTORIA_METRICS_BINARY")
+            .filter(|_| self.load_only && is_wanted("victoria-metrics"));
+        programs.extend(
+            victoria.map(|path| (Program::VictoriaMetrics, "VictoriaMetrics", path.into())),
+        );
         Ok(programs)
     }
 }
@@ -131,9 +143,13 @@ fn figures(options: &Options, mut server: Server) -> io::Result<Figures> {
         series_per_request: options.series_per_request,
         scrapes_per_request: options.scrapes_per_request,
         start_ms: newest_ms - options.scrapes as i64 * STEP_MS,
+        protocol: options.protocol,
     };
     let outcome = scrapes.send(&server)?;
     let mut figures = load_figures(&server, &outcome, options.settle_s)?;
+    if options.load_only {
+        return Ok(figures);
+    }
     // The second after the last sample.
     let at_s = (newest_ms - STEP_MS) / 1_000 + 1;
     let asked = ask_count(&server, options, at_s)?;
@@ -164,7 +180,11 @@ fn figures(options: &Options, mut server: Server) -> io::Result<Figures> {
 /// Figures of the load, and of the pause after it.
 fn load_figures(server: &Server, outcome: &Outcome, settle_s: u64) -> io::Result<Figures> {
     let (loaded, written) = (server.resident(), server.directory_bytes()?);
-    std::thread::sleep(Duration::from_secs(settle_s));
+    let pause = || {
+        std::thread::sleep(Duration::from_secs(settle_s));
+        Ok(())
+    };
+    let ((), after) = server.measure(pause)?;
     let (settled, kept) = (server.resident(), server.directory_bytes()?);
     let samples = outcome.sent.samples as f64;
     let sealed = match server.program {
@@ -175,10 +195,15 @@ fn load_figures(server: &Server, outcome: &Outcome, settle_s: u64) -> io::Result
         _ => "–".to_owned(),
     };
     let (rate, cpu) = (outcome.samples_per_second(), outcome.cpu_seconds_per_million());
+    let with_pause = samples / (outcome.cost.cpu + after.cpu).as_secs_f64();
     let [p50, p99, longest] = [0.5, 0.99, 1.0].map(|quantile| outcome.latency_ms(quantile));
     let first_ms = outcome.first.as_secs_f64() * 1e3;
     Ok(vec![
         ("samples a second, CPU seconds a million", format!("{rate:.0}, {cpu:.2}")),
+        (
+            "samples a CPU second, with the pause",
+            format!("{:.0}, {with_pause:.0}", outcome.samples_per_cpu_second()),
+        ),
         ("p50, p99 and longest request, ms", format!("{p50:.1}, {p99:.1}, {longest:.1}")),
         ("first request of each sender, longest, ms", format!("{first_ms:.1}")),
         ("requests answered with 503 and retried", outcome.sent.retries.to_string()),

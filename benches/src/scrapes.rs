@@ -2,9 +2,12 @@
 
 use std::io;
 
+use prost::Message;
+use testkit::otlppb::{self, Data, Number, NumberPoint, Numbers};
+use testkit::prompb::{WriteRequest, v2};
 use testkit::remote_write::{RequestEncoder, encode_labels};
 
-use crate::scenario::load::{self, Outcome, Sender};
+use crate::scenario::load::{self, Outcome, Protocol, Sender};
 use crate::scenario::server::Server;
 
 /// Time between two scrapes.
@@ -24,6 +27,8 @@ pub struct Scrapes {
     pub scrapes_per_request: usize,
     /// Time of the first scrape.
     pub start_ms: i64,
+    /// Protocol of the requests.
+    pub protocol: Protocol,
 }
 
 impl Scrapes {
@@ -72,7 +77,10 @@ impl Part {
                 self.encoder.push(&self.labels[series], samples.iter().copied());
             }
             let count = scrapes.series_per_request * scrapes.scrapes_per_request;
-            sender.send(&self.encoder, count)?;
+            match scrapes.protocol {
+                Protocol::V1 => sender.send(&self.encoder, count)?,
+                protocol => sender.send_body(protocol, &body_of(&self.encoder, protocol), count)?,
+            }
         }
         Ok(())
     }
@@ -89,6 +97,42 @@ impl Part {
         }
         *value
     }
+}
+
+/// Returns the body of a request of another protocol with the same series.
+fn body_of(encoder: &RequestEncoder, protocol: Protocol) -> Vec<u8> {
+    let request = WriteRequest::decode(encoder.message()).expect("it was encoded here");
+    let compressed = |message: Vec<u8>| {
+        snap::raw::Encoder::new().compress_vec(&message).expect("a request is below 4 GiB")
+    };
+    match protocol {
+        Protocol::V1 => compressed(request.encode_to_vec()),
+        Protocol::V2 => compressed(v2::Request::of(&request).encode_to_vec()),
+        Protocol::Otlp => otlp(&request).encode_to_vec(),
+    }
+}
+
+/// Returns a request with the series as gauges, and all labels as attributes of data points.
+fn otlp(request: &WriteRequest) -> otlppb::Request {
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let metrics = request.timeseries.iter().map(|series| {
+        let (name, others): (Vec<_>, Vec<_>) =
+            series.labels.iter().partition(|label| label.name == b"__name__");
+        let attributes: Vec<_> = others
+            .iter()
+            .map(|label| otlppb::text(&text(&label.name), &text(&label.value)))
+            .collect();
+        let points = series.samples.iter().map(|sample| NumberPoint {
+            attributes: attributes.clone(),
+            time_ns: sample.timestamp as u64 * 1_000_000,
+            value: Some(Number::Double(sample.value)),
+            ..NumberPoint::default()
+        });
+        let name = name.first().map_or_else(String::new, |label| text(&label.value));
+        let data_points = points.collect();
+        otlppb::metric(&name, "", Data::Gauge(Numbers { data_points, ..Numbers::default() }))
+    });
+    otlppb::request(Vec::new(), metrics.collect())
 }
 
 fn labels(sender: usize, series: usize) -> Vec<u8> {

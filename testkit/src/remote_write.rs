@@ -53,6 +53,11 @@ impl RequestEncoder {
         push_field(&mut self.message, 1, &self.series);
     }
 
+    /// Returns the message.
+    pub fn message(&self) -> &[u8] {
+        &self.message
+    }
+
     /// Compresses the message into `body`.
     pub fn compress(&self, body: &mut Vec<u8>) {
         body.resize(snap::raw::max_compress_len(self.message.len()), 0);

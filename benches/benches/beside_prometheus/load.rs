@@ -5,7 +5,7 @@ use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
 
 use benches::data::Random;
-use benches::scenario::load::{Outcome, send};
+use benches::scenario::load::{Outcome, Protocol, send};
 use benches::scenario::server::Server;
 use prost::Message;
 use testkit::prompb::{BucketSpan, Count, Histogram, Label, TimeSeries, WriteRequest, ZeroCount};
@@ -61,7 +61,7 @@ impl Load {
                 bucket_count.fetch_add(buckets, Relaxed);
                 let message = WriteRequest { timeseries, metadata: Vec::new() }.encode_to_vec();
                 let body = snap::raw::Encoder::new().compress_vec(&message)?;
-                sender.send_body(&body, load.series.len())?;
+                sender.send_body(Protocol::V1, &body, load.series.len())?;
             }
             Ok(())
         })?;

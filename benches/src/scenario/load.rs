@@ -5,20 +5,54 @@ use std::time::{Duration, Instant};
 
 use testkit::remote_write::RequestEncoder;
 
-use super::server::{Cost, Server};
+use super::server::{Cost, Program, Server};
 use crate::http::Client;
 
 /// Timeout of the retries of a request, and the pause before each.
 const RETRY_TIMEOUT: Duration = Duration::from_secs(300);
 const RETRY_PAUSE: Duration = Duration::from_millis(200);
 
-const HEADERS: &str = "Content-Type: application/x-protobuf\r\nContent-Encoding: snappy\r\n\
-     X-Prometheus-Remote-Write-Version: 0.1.0\r\n";
+/// Protocol of a load.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum Protocol {
+    /// Remote write 1.0.
+    #[default]
+    V1,
+    /// Remote write 2.0.
+    V2,
+    /// OTLP over HTTP, in protobuf without compression.
+    Otlp,
+}
+
+impl Protocol {
+    /// Returns the path and the headers of requests.
+    fn target(self, program: Program) -> (&'static str, &'static str) {
+        match (self, program) {
+            (Protocol::V1, _) => (
+                "/api/v1/write",
+                "Content-Type: application/x-protobuf\r\nContent-Encoding: snappy\r\n\
+                 X-Prometheus-Remote-Write-Version: 0.1.0\r\n",
+            ),
+            (Protocol::V2, _) => (
+                "/api/v1/write",
+                "Content-Type: application/x-protobuf;proto=io.prometheus.write.v2.Request\r\n\
+                 Content-Encoding: snappy\r\nX-Prometheus-Remote-Write-Version: 2.0.0\r\n",
+            ),
+            (Protocol::Otlp, Program::VictoriaMetrics) => {
+                ("/opentelemetry/v1/metrics", "Content-Type: application/x-protobuf\r\n")
+            }
+            (Protocol::Otlp, _) => {
+                ("/api/v1/otlp/v1/metrics", "Content-Type: application/x-protobuf\r\n")
+            }
+        }
+    }
+}
 
 /// Sender: its connection, and its acknowledged requests.
 pub struct Sender {
     client: Client,
     server: String,
+    program: Program,
     body: Vec<u8>,
     sent: Sent,
 }
@@ -58,18 +92,19 @@ impl Sender {
     pub fn send(&mut self, encoder: &RequestEncoder, samples: usize) -> io::Result<()> {
         let mut body = std::mem::take(&mut self.body);
         encoder.compress(&mut body);
-        let sent = self.send_body(&body, samples);
+        let sent = self.send_body(Protocol::V1, &body, samples);
         self.body = body;
         sent
     }
 
-    /// Sends a compressed request.
+    /// Sends a request whose body is encoded.
     ///
     /// Errors: as those of [`Self::send`].
-    pub fn send_body(&mut self, body: &[u8], samples: usize) -> io::Result<()> {
+    pub fn send_body(&mut self, protocol: Protocol, body: &[u8], samples: usize) -> io::Result<()> {
+        let (path, headers) = protocol.target(self.program);
         let begin = Instant::now();
         loop {
-            match self.client.post("/api/v1/write", HEADERS, body)? {
+            match self.client.post(path, headers, body)? {
                 (200..300, _) => break,
                 // Like all senders.
                 (503, _) if begin.elapsed() < RETRY_TIMEOUT => {
@@ -115,6 +150,11 @@ impl Outcome {
         self.sent.samples as f64 / self.cost.wall.as_secs_f64()
     }
 
+    /// Returns acknowledged samples per CPU second of the server.
+    pub fn samples_per_cpu_second(&self) -> f64 {
+        self.sent.samples as f64 / self.cost.cpu.as_secs_f64()
+    }
+
     /// Returns CPU seconds of the server per million samples.
     pub fn cpu_seconds_per_million(&self) -> f64 {
         self.cost.cpu.as_secs_f64() * 1e6 / self.sent.samples as f64
@@ -131,8 +171,9 @@ pub fn send<P: Send>(
 ) -> io::Result<Outcome> {
     eprintln!("load {}", server.name);
     let run_part = |part| {
-        let (client, server) = (server.client(), server.name.clone());
-        let mut sender = Sender { client, server, body: Vec::new(), sent: Sent::default() };
+        let (client, name) = (server.client(), server.name.clone());
+        let (program, body, sent) = (server.program, Vec::new(), Sent::default());
+        let mut sender = Sender { client, server: name, program, body, sent };
         run(part, &mut sender).map(|()| sender.sent)
     };
     let run_all = || {
