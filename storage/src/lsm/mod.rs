@@ -33,6 +33,7 @@ use slatedb::{CloseReason, Db, DbStatus, ErrorKind, VersionedManifest, WriteBatc
 
 use cache::blocks::BlockCacheStats;
 use cache::disk::{DiskCache, DiskCacheStats};
+use cache::fetches::{Fetches, Tails};
 pub(crate) use compaction::garbage::{ReadGuard, ReadTracker};
 pub(crate) use compaction::orphans::OrphanStats;
 pub(crate) use follow::follower::{FollowStep, LsmFollower};
@@ -40,7 +41,8 @@ pub(crate) use follow::view::Row;
 use follow::view::View;
 pub(crate) use objects::files::{ObjectEntry, Objects};
 #[cfg(test)]
-pub(crate) use objects::layer::{Layer, Layered};
+pub(crate) use objects::layer::Layer;
+pub(crate) use objects::layer::Layered;
 pub(crate) use objects::location::Location;
 #[cfg(test)]
 pub(crate) use objects::location::Simulated;
@@ -78,6 +80,8 @@ pub(crate) struct Lsm {
     orphans: Option<Arc<compaction::orphans::Orphans>>,
     read_timeout: Duration,
     blocks: Arc<cache::blocks::BlockCache>,
+    fetches: Arc<Layered<Fetches>>,
+    tails: Arc<Tails>,
     files: snapshot::Files,
     disk: Option<DiskCache>,
     counters: Arc<objects::metered::ReadCounters>,
@@ -339,7 +343,8 @@ impl Lsm {
 
     /// Returns statistics of the block cache.
     pub(crate) fn block_cache_stats(&self) -> BlockCacheStats {
-        self.blocks.stats()
+        let blocks = self.blocks.stats();
+        BlockCacheStats { bytes: blocks.bytes + self.tails.bytes(), ..blocks }
     }
 
     /// Returns statistics of the disk cache, all 0 without one.

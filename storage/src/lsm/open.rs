@@ -16,6 +16,7 @@ use crate::error::StoreError;
 use crate::keys;
 use crate::lsm::cache::blocks;
 use crate::lsm::cache::disk::DiskCache;
+use crate::lsm::cache::fetches::{Fetches, Tails};
 use crate::lsm::compaction::garbage;
 use crate::lsm::compaction::orphans;
 use crate::lsm::compaction::schedule;
@@ -82,7 +83,7 @@ impl Lsm {
         let near = Arc::clone(&location.object_store);
         let status = Arc::clone(ownership.status());
         let guarded = Arc::new(Guarded::new(near, location.path.clone(), status));
-        let ObjectLayers { counters, failures, verified, counted, objects, disk, blocks } =
+        let ObjectLayers { counters, failures, verified, counted, fetches, disk, blocks, tails } =
             ObjectLayers::of(guarded, location, options, reader)?;
         let compaction_requests = schedule::CompactionRequests::default();
         let reads = garbage::ReadTracker::default();
@@ -91,7 +92,7 @@ impl Lsm {
             location,
             options,
             counted: Arc::clone(&counted),
-            objects,
+            objects: Arc::clone(&fetches) as _,
             blocks: Arc::clone(&blocks),
             compaction_requests: compaction_requests.clone(),
             reads: reads.clone(),
@@ -118,6 +119,8 @@ impl Lsm {
             orphans: Some(Arc::new(orphans)),
             read_timeout: options.read_timeout,
             blocks,
+            fetches,
+            tails,
             disk,
             files,
             counters,
@@ -142,13 +145,14 @@ impl Lsm {
         is_pinned: bool,
     ) -> Result<(Lsm, LsmFollower), StoreError> {
         let near = Arc::clone(&location.object_store);
-        let ObjectLayers { counters, failures, verified, counted, objects, disk, blocks } =
+        let ObjectLayers { counters, failures, verified, counted, fetches, disk, blocks, tails } =
             ObjectLayers::of(near, location, options, None)?;
         let folder = location.lsm_folder();
         let noted = folder.as_deref().and_then(mark::noted);
         let cache: Arc<dyn DbCache> = Arc::clone(&blocks) as _;
         let path = location.path.clone();
-        let views = ViewLocation::new(path, objects, cache, CHECKPOINT_LIFETIME, options);
+        let views =
+            ViewLocation::new(path, Arc::clone(&fetches) as _, cache, CHECKPOINT_LIFETIME, options);
         if unless_it_panics(views.newest_manifest()).await?.is_none() {
             let leftovers = Leftovers::find(&counted, &location.path, options.read_timeout).await?;
             // The store may have just been created.
@@ -173,6 +177,8 @@ impl Lsm {
             orphans: None,
             read_timeout: options.read_timeout,
             blocks,
+            fetches,
+            tails,
             disk,
             files: snapshot::Files::of(location),
             counters,
@@ -205,10 +211,11 @@ struct ObjectLayers {
     verified: Option<Arc<Layered<verified::VerifiedStore>>>,
     /// Metered object store.
     counted: Arc<dyn ObjectStore>,
-    /// `counted` with the disk cache, if there is one.
-    objects: Arc<dyn ObjectStore>,
+    /// `counted` with the disk cache, if there is one, and with shared requests.
+    fetches: Arc<Layered<Fetches>>,
     disk: Option<DiskCache>,
     blocks: Arc<blocks::BlockCache>,
+    tails: Arc<Tails>,
 }
 
 impl ObjectLayers {
@@ -238,11 +245,16 @@ impl ObjectLayers {
         if let Some(cache) = cache {
             objects = Arc::new(cache);
         }
-        let blocks = match reader {
-            Some(reader) => Arc::clone(&reader.blocks),
-            None => Arc::new(blocks::BlockCache::new(options.cache_bytes_max)),
+        let (blocks, tails) = match reader {
+            Some(reader) => (Arc::clone(&reader.blocks), Arc::clone(&reader.tails)),
+            None => {
+                let tails = Arc::new(Tails::new(options.cache_bytes_max));
+                let blocks_max = options.cache_bytes_max - tails.bytes_max();
+                (Arc::new(blocks::BlockCache::new(blocks_max)), tails)
+            }
         };
-        Ok(ObjectLayers { counters, failures, verified, counted, objects, disk, blocks })
+        let fetches = Arc::new(Fetches::new(objects, Arc::clone(&tails)));
+        Ok(ObjectLayers { counters, failures, verified, counted, fetches, disk, blocks, tails })
     }
 }
 

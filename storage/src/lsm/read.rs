@@ -1,16 +1,25 @@
 //! Reads of single keys and scans, each with a timeout and charged to its query.
 
-use std::ops::Bound;
+use std::future::ready;
+use std::ops::{Bound, Range};
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use futures::stream::{self, StreamExt};
+use slatedb::VersionedManifest;
 use slatedb::config::{DurabilityLevel, ReadOptions, ScanOptions};
+use slatedb::manifest::SsTableHandle;
+use slatedb::object_store::path::Path as ObjectPath;
 
 use crate::error::StoreError;
+use crate::keys;
 use crate::lsm::compaction::garbage;
+use crate::lsm::compaction::tables::{TABLE_SUFFIX, TABLES_FOLDER};
 use crate::lsm::follow::view::{MergedScan, ScanEnd, ScanStep};
 use crate::lsm::{Access, Lsm, store_error, tracing_account, view_of};
 
@@ -19,6 +28,9 @@ use crate::lsm::{Access, Lsm, store_error, tracing_account, view_of};
 const READ_AHEAD_BYTES: usize = 4 << 20;
 /// Maximum number of requests of one scan in flight.
 const FETCH_TASKS_MAX: usize = 3;
+/// Maximum number of ends of SSTs that one read fetches at once.
+const TAIL_FETCHES_MAX: usize = 8;
+
 impl Lsm {
     /// Returns the value of a key.
     pub(crate) async fn get(&self, key: &[u8]) -> Result<Option<Bytes>, StoreError> {
@@ -28,6 +40,7 @@ impl Lsm {
             ..ReadOptions::default()
         };
         let _read = self.reads.begin();
+        self.fetch_tails(self.unread_tails(key, |first| first <= key)).await?;
         let account = self.account.as_deref();
         match &self.access {
             Access::Writer(db) => {
@@ -55,6 +68,8 @@ impl Lsm {
     pub(crate) async fn scan_prefix(&self, prefix: &[u8]) -> Result<Scan, StoreError> {
         let options = scan_options();
         let read = self.reads.begin();
+        let is_in = |first: &[u8]| first <= prefix || first.starts_with(prefix);
+        self.fetch_tails(self.unread_tails(prefix, is_in)).await?;
         let account = self.account.as_deref();
         let (iterator, added) = match &self.access {
             Access::Writer(db) => {
@@ -88,6 +103,7 @@ impl Lsm {
         }
         let range: (Bound<&[u8]>, Bound<&[u8]>) = (Bound::Included(start), Bound::Excluded(end));
         let read = self.reads.begin();
+        self.fetch_tails(self.unread_tails(start, |first| first < end)).await?;
         let account = self.account.as_deref();
         let (iterator, added) = match &self.access {
             Access::Writer(db) => {
@@ -113,6 +129,60 @@ impl Lsm {
     ) -> Result<Option<(Bytes, Bytes)>, StoreError> {
         let options = scan_options().with_read_ahead_bytes(1).with_max_fetch_tasks(1);
         self.scan_with(start, end, &options).await?.next().await
+    }
+
+    /// Fetches the ends of SSTs for a query, up to their indexes.
+    ///
+    /// Errors: the budget of the query is exceeded. Failures are left to the read that follows.
+    async fn fetch_tails(&self, unread: Vec<(ObjectPath, Range<u64>)>) -> Result<(), StoreError> {
+        let Some(account) = self.account.as_deref().filter(|_| !unread.is_empty()) else {
+            return Ok(());
+        };
+        account.check()?;
+        // Created before they are polled: a stream that calls a closure is not seen to be `Send`.
+        let fetches: Vec<BoxFuture<'_, _>> = unread
+            .iter()
+            .map(|(path, index)| self.fetches.fetch_tail(path, index.clone()).boxed())
+            .collect();
+        let fetching = stream::iter(fetches).buffer_unordered(TAIL_FETCHES_MAX);
+        let fetching = fetching.for_each(|_| ready(()));
+        let _ = tokio::time::timeout(self.read_timeout, account.on(fetching)).await;
+        Ok(account.check()?)
+    }
+
+    /// Returns the SSTs with keys from `start` on whose index is not in memory. `may_begin_with`
+    /// tells whether an SST that begins with a key is read.
+    fn unread_tails(
+        &self,
+        start: &[u8],
+        may_begin_with: impl Fn(&[u8]) -> bool,
+    ) -> Vec<(ObjectPath, Range<u64>)> {
+        let segment = keys::segment_len(start).filter(|_| self.account.is_some());
+        let Some(segment) = segment.map(|len| &start[..len]) else { return Vec::new() };
+        let unread = |manifest: &VersionedManifest| {
+            let Some(segment) = manifest.segment(segment) else { return Vec::new() };
+            let runs = segment.compacted().iter().flat_map(|run| run.sst_views());
+            let files = segment.l0().iter().chain(runs).map(|view| &view.sst);
+            let is_unread = |file: &&SsTableHandle| {
+                file.info.first_entry.as_ref().is_some_and(|first| may_begin_with(first))
+                    && file.info.last_entry.as_ref().is_some_and(|last| **last >= *start)
+                    && !self.blocks.contains(&(file.id, file.info.index_offset).into())
+            };
+            files.filter(is_unread).map(|file| self.index_of(file)).collect()
+        };
+        match &self.access {
+            Access::Writer(db) => unread(&db.subscribe().borrow().current_manifest),
+            Access::Reader(fixed, current) => unread(&view_of(fixed, current).base.manifest),
+        }
+    }
+
+    /// Returns the path of an SST, and the range from its filter or index to the end of its index.
+    fn index_of(&self, file: &SsTableHandle) -> (ObjectPath, Range<u64>) {
+        let info = &file.info;
+        let start = if info.filter_len > 0 { info.filter_offset } else { info.index_offset };
+        let name = format!("{}{TABLE_SUFFIX}", file.id.value());
+        let path = self.files.path.clone().join(TABLES_FOLDER).join(name);
+        (path, start..info.index_offset + info.index_len)
     }
 
     fn scanning(

@@ -72,6 +72,12 @@ impl BlockCache {
         found
     }
 
+    /// Returns whether an entry is in the cache; counts nothing.
+    pub(crate) fn contains(&self, key: &CachedKey) -> bool {
+        let generations = self.generations.lock().unwrap_or_else(PoisonError::into_inner);
+        generations.young.contains_key(key) || generations.old.contains_key(key)
+    }
+
     fn find(&self, key: &CachedKey) -> Option<CachedEntry> {
         let mut generations = self.generations.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(entry) = generations.young.get(key) {

@@ -3,4 +3,4 @@
 pub(in crate::lsm) mod garbage;
 pub(in crate::lsm) mod orphans;
 pub(in crate::lsm) mod schedule;
-mod tables;
+pub(in crate::lsm) mod tables;

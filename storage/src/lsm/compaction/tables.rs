@@ -6,9 +6,9 @@ use slatedb::object_store::path::Path as ObjectPath;
 use slatedb::{ObjectMetadata, VersionedManifest};
 
 /// Folder of the SSTs of level 0 and of sorted runs.
-pub(super) const TABLES_FOLDER: &str = "compacted";
+pub(in crate::lsm) const TABLES_FOLDER: &str = "compacted";
 /// Suffix of the file name of an SST.
-pub(super) const TABLE_SUFFIX: &str = ".sst";
+pub(in crate::lsm) const TABLE_SUFFIX: &str = ".sst";
 /// Length of the ULID in the file name of an SST.
 const TABLE_ID_CHARS: usize = 26;
 

@@ -19,12 +19,12 @@ use slatedb::object_store::path::Path;
 use slatedb::object_store::{
     Extensions, GetOptions, GetRange, GetResult, GetResultPayload, ObjectMeta, ObjectStore, Result,
 };
-use slatedb::object_store_tag::{ObjectStoreCallTag, SstType, TableStoreKind};
 use tokio::sync::Semaphore;
 
 pub(crate) use files::DiskCacheStats;
 use files::Files;
 
+use crate::lsm::cache::sst_range;
 use crate::lsm::objects::layer::{Layer, Layered};
 use crate::options::DiskCacheOptions;
 
@@ -70,28 +70,6 @@ impl DiskCache {
     /// Returns the statistics.
     pub(crate) fn stats(&self) -> DiskCacheStats {
         self.files.stats()
-    }
-
-    /// Returns the range of a read that may be served from the cache, and whether it is a retry.
-    fn kept_range(options: &GetOptions) -> Option<(Range<u64>, bool)> {
-        let tag = ObjectStoreCallTag::from_extensions(&options.extensions)?;
-        let is_unconditional = options.if_match.is_none()
-            && options.if_none_match.is_none()
-            && options.if_modified_since.is_none()
-            && options.if_unmodified_since.is_none()
-            && options.version.is_none();
-        match &options.range {
-            Some(GetRange::Bounded(range))
-                if matches!(tag.kind, TableStoreKind::Main | TableStoreKind::Reader)
-                    && tag.sst_type == SstType::Compacted
-                    && is_unconditional
-                    && !options.head
-                    && !range.is_empty() =>
-            {
-                Some((range.clone(), tag.retry.is_some()))
-            }
-            _ => None,
-        }
     }
 
     /// Returns the cached parts. With `is_wrong`, removes them and returns none.
@@ -242,7 +220,7 @@ impl Layer for DiskCache {
     }
 
     async fn get_opts(&self, from: &Path, options: GetOptions) -> Result<GetResult> {
-        match (DiskCache::kept_range(&options), from.filename()) {
+        match (sst_range(&options), from.filename()) {
             (Some((wanted, is_wrong)), Some(name)) => {
                 self.read(from, name, wanted, is_wrong, options).await
             }

@@ -8,6 +8,7 @@ use slatedb::object_store_tag::RetryReason;
 use super::*;
 use crate::sizes::Sizes;
 use crate::tests::harness;
+use slatedb::object_store_tag::{ObjectStoreCallTag, SstType, TableStoreKind};
 
 /// Object store that counts reads.
 #[derive(Debug)]
