@@ -32,6 +32,11 @@ impl Reservation {
         self.budget.charge_memory(bytes)
     }
 
+    /// Returns the reserved bytes.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
     /// Takes over the bytes of another reservation of the same budget.
     pub fn absorb(&mut self, mut other: Reservation) {
         self.bytes += std::mem::take(&mut other.bytes);

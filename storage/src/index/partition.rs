@@ -142,10 +142,22 @@ impl PartitionIndex {
         matchers: &[Matcher],
         yielder: &mut Yielder,
     ) -> Result<RoaringBitmap, SourceError> {
-        let mut terms = Vec::new();
-        for matcher in matchers {
-            let Some((term, lookup)) = term(matcher) else { continue };
-            let ids = self.ids(lsm, matcher, term, lookup, yielder).await?;
+        let wanted =
+            matchers.iter().filter_map(|m| term(m).map(|(term, lookup)| (m, term, lookup)));
+        // Together: each waits for the object store.
+        let reads: Vec<BoxFuture<'_, _>> = wanted
+            .map(|(matcher, term, lookup)| {
+                let mut yielder = yielder.fork();
+                let read = async move {
+                    let ids = self.ids(lsm, matcher, term, lookup, &mut yielder).await?;
+                    Ok::<_, SourceError>((term, ids))
+                };
+                read.boxed()
+            })
+            .collect();
+        let mut terms = Vec::with_capacity(reads.len());
+        let mut reads = stream::iter(reads).buffered(READS_MAX);
+        while let Some((term, ids)) = reads.try_next().await? {
             if term == Term::Keep && ids.is_empty() {
                 return Ok(RoaringBitmap::new());
             }
@@ -505,7 +517,8 @@ impl PartitionIndex {
         } else {
             let read = |page: u32| async move {
                 let key = keys::forward_page(self.partition, page);
-                Ok::<_, StoreError>((page, Bytes::from(key.clone()), lsm.get(&key).await?))
+                let bytes = lsm.get_present(&key).await?;
+                Ok::<_, StoreError>((page, Bytes::from(key), bytes))
             };
             let mut reads = stream::iter(pages.iter().copied()).map(read).buffered(READS_MAX);
             while let Some((page, key, bytes)) = reads.try_next().await? {

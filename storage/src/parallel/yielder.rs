@@ -17,6 +17,16 @@ impl Yielder {
         Yielder { budget: budget.clone(), work: 0 }
     }
 
+    /// Returns a yielder of the same query for another loop.
+    pub(crate) fn fork(&self) -> Yielder {
+        Yielder::new(&self.budget)
+    }
+
+    /// Returns the budget of the query.
+    pub(crate) fn budget(&self) -> &Budget {
+        &self.budget
+    }
+
     /// Counts series or values that were read.
     ///
     /// Errors: the query has run too long or was canceled.

@@ -7,8 +7,10 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use futures::FutureExt;
+use futures::future::BoxFuture;
 use futures::stream::{self, StreamExt, TryStreamExt};
-use model::{Labels, SourceError, TimeRange};
+use model::{Budget, Labels, Reservation, SourceError, TimeRange};
 
 use crate::block::{self, BlockEntry};
 use crate::chunk::{self, ChunkError, Encoding, FrameHeader};
@@ -27,8 +29,11 @@ use crate::window::Window;
 
 /// Maximum number of reads of one partition in flight.
 const READS_MAX: usize = 8;
-/// A range is read as a whole if more than one of this many parts is wanted.
-const RANGE_SHARE: usize = 8;
+/// Bytes of unwanted blocks between two wanted ones up to which all are read together: another
+/// request takes longer than these bytes. A series of a metric is in a block for every two hours.
+const GAP_BYTES_MAX: usize = 1 << 20;
+/// Bytes of unwanted blocks that one scan holds at most, by what it reads ahead.
+const GAPS_IN_MEMORY_MAX: u64 = 12 << 20;
 /// Work of decoding a block, in series.
 const BLOCK_WORK: usize = 16;
 /// Number of series that columns are prefetched ahead.
@@ -107,7 +112,9 @@ pub(crate) async fn load(
     }
     let bytes = use_cached_columns(source, &mut runs, labels, yielder).await?;
     charge(bytes)?;
-    let reads: Vec<_> = runs.iter().map(|(m, runs)| read_blocks(source.lsm, *m, runs)).collect();
+    let budget = yielder.budget().clone();
+    let reads: Vec<_> =
+        runs.iter().map(|(m, runs)| read_blocks(source.lsm, *m, runs, &budget)).collect();
     let mut reads = stream::iter(reads).buffered(READS_MAX);
     let mut parts: Vec<Parts> = labels.iter().map(|_| Parts::new()).collect();
     let mut blocks = Vec::new().into_iter();
@@ -391,34 +398,54 @@ async fn read_blocks(
     lsm: &Lsm,
     metric: u64,
     runs: &[WantedRun],
+    budget: &Budget,
 ) -> Result<Vec<(Bytes, Bytes)>, StoreError> {
-    let mut wanted = Vec::new();
-    let mut span = 0;
+    let mut of_gaps = Reservation::empty(budget);
+    let mut spans: Vec<Vec<Vec<u8>>> = Vec::new();
+    let mut gap_bytes = usize::MAX;
     for run in runs {
         for (entry, want) in &run.entries {
-            let is_wanted = matches!(want, BlockRequest::Bytes);
-            span += usize::from(is_wanted || !wanted.is_empty());
-            if is_wanted {
-                wanted.push(keys::block(metric, run.window, run.epoch, entry.first_id));
+            if !matches!(want, BlockRequest::Bytes) {
+                gap_bytes = gap_bytes.saturating_add(entry.bytes as usize);
+                continue;
             }
+            let key = keys::block(metric, run.window, run.epoch, entry.first_id);
+            match spans.last_mut() {
+                Some(span) if gap_bytes <= GAP_BYTES_MAX && reserve(&mut of_gaps, gap_bytes) => {
+                    span.push(key);
+                }
+                _ => spans.push(vec![key]),
+            }
+            gap_bytes = 0;
         }
     }
+    // Created before they are polled: a stream that calls a closure is not seen to be `Send`.
+    let reads: Vec<BoxFuture<'_, _>> =
+        spans.iter().map(|span| read_span(lsm, span).boxed()).collect();
+    let read: Vec<_> = stream::iter(reads).buffered(READS_MAX).try_collect().await?;
+    Ok(read.into_iter().flatten().collect())
+}
+
+/// Reserves memory for unwanted blocks that a scan reads. Without memory they are not read.
+fn reserve(of_gaps: &mut Reservation, gap_bytes: usize) -> bool {
+    let bytes = (gap_bytes as u64).min(GAPS_IN_MEMORY_MAX.saturating_sub(of_gaps.bytes()));
+    let is_free = of_gaps.grow(bytes).is_ok();
+    if !is_free {
+        of_gaps.shrink(bytes);
+    }
+    is_free
+}
+
+/// Reads some blocks, given by their keys in order, by one scan.
+async fn read_span(lsm: &Lsm, wanted: &[Vec<u8>]) -> Result<Vec<(Bytes, Bytes)>, StoreError> {
     let (Some(first), Some(last)) = (wanted.first(), wanted.last()) else {
         return Ok(Vec::new());
     };
-    if wanted.len() * RANGE_SHARE <= span {
-        let read = |key: Vec<u8>| async move {
-            let bytes = lsm.get_present(&key).await?;
-            let bytes = bytes.ok_or_else(|| value::corrupt(&key, "block is missing"))?;
-            Ok((Bytes::from(key), bytes))
-        };
-        return stream::iter(wanted).map(read).buffered(READS_MAX).try_collect().await;
-    }
     let mut end = last.clone();
     end.push(0);
     let mut blocks = Vec::with_capacity(wanted.len());
     let mut scan = lsm.scan(first, &end).await?;
-    for key in &wanted {
+    for key in wanted {
         loop {
             match scan.next().await? {
                 Some((found, bytes)) if found == *key => {

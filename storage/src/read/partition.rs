@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
+use futures::future::try_join;
 use model::checkpoint::sort_by;
 use model::{
     Budget, Checkpoint, Labels, METRIC_NAME, MatchOp, Matcher, Reservation, SourceError, TimeRange,
@@ -52,13 +53,19 @@ pub(crate) async fn load(
     let PartitionSelection { lsm, index, tombstones, matchers, range } = *wanted;
     let mut yielder = Yielder::new(budget);
     let windows = Window::of(range.start_ms)..=Window::of(range.end_ms);
-    let sealed_ms = latest_of(lsm, index, matchers, &windows, range, &mut yielder).await?;
-    let Some(sealed_ms) = sealed_ms else { return Ok(Loaded { series: Vec::new() }) };
-    let unwanted = unwanted(sealed_ms);
-    let resolved = if unwanted.is_empty() {
-        index.series(lsm, &core.head, matchers, &mut yielder).await?
+    let mut of_latest = yielder.fork();
+    let latest = latest_of(lsm, index, matchers, &windows, range, &mut of_latest);
+    let resolved = if unwanted(i64::MIN).is_empty() {
+        // Together: both wait for the object store.
+        let series = index.series(lsm, &core.head, matchers, &mut yielder);
+        let (sealed_ms, resolved) = try_join(latest, series).await?;
+        if sealed_ms.is_none() {
+            return Ok(Loaded { series: Vec::new() });
+        }
+        resolved
     } else {
-        let ids = index.resolve(lsm, matchers, &mut yielder).await? - unwanted;
+        let Some(sealed_ms) = latest.await? else { return Ok(Loaded { series: Vec::new() }) };
+        let ids = index.resolve(lsm, matchers, &mut yielder).await? - unwanted(sealed_ms);
         let labels = index.labels_of(lsm, &core.head, &ids, &mut yielder).await?;
         Arc::new(Resolved::new(labels))
     };

@@ -26,7 +26,7 @@ use crate::samples::part::{Part, Parts, TailRoom};
 pub(super) const SERIES_BYTES: usize = 128;
 /// Maximum number of partitions that are loaded concurrently. Most of the time is spent waiting for
 /// the object store.
-const PARTITIONS_AT_ONCE: usize = 16;
+const PARTITIONS_AT_ONCE: usize = 32;
 /// Number of series that are visited, copied and charged together.
 const VISITED_AT_ONCE: usize = 64;
 
