@@ -1,111 +1,40 @@
 //! Cost of queries without caches: reads, bytes and time, on an object store in memory with delayed
 //! reads. See `benches/README.md`.
 
+use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use benches::options::{FromCargo, count};
+use benches::kernel::cpu_time;
+use benches::measure::table;
+use benches::options::{ReportOptions, count};
+use benches::report;
 use benches::source::decode_each;
 use clap::Parser;
+use engine::{Engine, EngineOptions, QueryOptions};
 use model::{Batch, Budget, Labels, MatchOp, Matcher, Selection, Source, TimeRange};
-use storage::{SharedMemory, Store, StoreOptions};
+use storage::{Reader, SharedMemory, Store, StoreOptions};
 use tokio::runtime::Runtime;
 
-const HOUR_MS: i64 = 60 * 60 * 1000;
+const MINUTE_MS: i64 = 60_000;
+const HOUR_MS: i64 = 60 * MINUTE_MS;
 const DAY_MS: i64 = 24 * HOUR_MS;
-const STEP_MS: i64 = 15_000;
-const SERIES: usize = 1000;
-const OTHERS: usize = 199;
+/// The metric that queries want.
+const WANTED: &str = "wanted_total";
+/// Series of each other metric.
 const OTHERS_SERIES: usize = 5;
-const OTHERS_STEP_MS: i64 = 20 * STEP_MS;
+/// Scrape interval of the other metrics, in intervals of the wanted one.
+const OTHERS_INTERVALS: i64 = 20;
 /// Timeout of compaction.
 const COMPACTION_TIMEOUT: Duration = Duration::from_secs(600);
 
-fn options() -> StoreOptions {
-    StoreOptions {
-        background: false,
-        ahead_max_ms: None,
-        full_compaction_after: Duration::ZERO,
-        compaction_interval: Some(Duration::from_millis(200)),
-        ..StoreOptions::default()
-    }
-}
-
-fn scramble(number: u64) -> u64 {
-    let mut mixed = number.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    mixed = (mixed ^ mixed >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    mixed ^ mixed >> 31
-}
-
-fn series(metric: &str, number: usize) -> Labels {
-    let pod = format!("pod-{number:06}");
-    let pairs =
-        [("__name__", metric), ("job", "a job"), ("namespace", "production"), ("pod", &pod)];
-    Labels::from_pairs(pairs)
-}
-
-/// Writes the counters of a metric in a time range, 250 per write.
-async fn append(store: &Store, metric: &str, count: usize, times: (i64, i64), step_ms: i64) {
-    for start in (0..count).step_by(250) {
-        let mut batch = Batch::default();
-        for number in start..count.min(start + 250) {
-            let mut value = times.0 as u64 / 100 + number as u64;
-            let samples: Vec<(i64, f64)> = (times.0..times.1)
-                .step_by(step_ms as usize)
-                .map(|time_ms| {
-                    value += scramble(value ^ time_ms as u64) % 100;
-                    (time_ms, value as f64)
-                })
-                .collect();
-            batch.push(&series(metric, number), &samples);
-        }
-        store.append(batch).await.expect("the store takes samples");
-    }
-}
-
-async fn fill(memory: &SharedMemory, days: i64) {
-    let store = Store::open_in(memory, options()).await.expect("a store can be opened");
-    for window in 0..days * 12 {
-        let times = (window * 2 * HOUR_MS, (window + 1) * 2 * HOUR_MS);
-        append(&store, "wanted_total", SERIES, times, STEP_MS).await;
-        for other in 0..OTHERS {
-            let metric = format!("other_{other:03}_total");
-            append(&store, &metric, OTHERS_SERIES, times, OTHERS_STEP_MS).await;
-        }
-        store.seal_all().await.expect("a window can be sealed");
-    }
-    store.close().await.expect("a store can be closed");
-    let store = Store::open_in(memory, options()).await.expect("the store can be opened");
-    let started = Instant::now();
-    while store.stats().unmerged_segments > 0 {
-        assert!(started.elapsed() < COMPACTION_TIMEOUT, "the store is compacted");
-        tokio::time::sleep(Duration::from_millis(200)).await;
-    }
-    store.close().await.expect("a store can be closed");
-}
-
-/// Runs a query on a newly opened store, and prints its cost.
-async fn query(memory: &SharedMemory, name: &str, selection: &Selection, candidates: u64) {
-    let options = StoreOptions { compaction_interval: None, ..options() };
-    let store = Store::open_in(memory, options).await.expect("the store can be opened");
-    let budget = Budget::unlimited();
-    let started = Instant::now();
-    let set = store.select(selection, &budget).await.expect("it can be loaded");
-    let loaded = started.elapsed().as_secs_f64();
-    let mut samples = 0;
-    decode_each(&*set, |_, batch| samples += batch.len);
-    let total = started.elapsed().as_secs_f64();
-    let cost = budget.object_store_cost();
-    let million = 1e6;
-    println!(
-        "| {name} | {} | {:.2} | {:.2} | {loaded:.3} | {total:.3} | {:.1} | {:.1} |",
-        cost.reads,
-        cost.read_bytes as f64 / million,
-        samples as f64 / million,
-        candidates as f64 / million / loaded,
-        candidates as f64 / million / total,
-    );
-    store.close().await.expect("the store can be closed");
-}
+/// Panels of the dashboard, the metrics that they share, and the series of each.
+const PANELS: usize = 20;
+const PANEL_METRICS: usize = 10;
+const PANEL_SERIES: usize = 2000;
+const PANEL_HOURS: i64 = 6;
+const PANEL_INTERVAL_MS: i64 = 15_000;
+const PANEL_STEP_MS: i64 = MINUTE_MS;
 
 /// Measures reads of queries from an object store.
 #[derive(Parser)]
@@ -117,45 +46,293 @@ struct Options {
     /// Delay of each read in milliseconds.
     #[arg(default_value_t = 50)]
     delay_ms: u64,
+    /// Number of metrics in the store.
+    #[arg(long, default_value = "200", value_parser = count())]
+    metrics: usize,
+    /// Number of series of the metric that is queried; the other metrics have five each.
+    #[arg(long, default_value = "1000", value_parser = count())]
+    series: usize,
+    /// Scrape interval of that metric in seconds; that of the other metrics is 20 times as long.
+    #[arg(long, default_value = "15", value_parser = count())]
+    interval: usize,
     #[command(flatten)]
-    from_cargo: FromCargo,
+    report: ReportOptions,
 }
 
-fn main() {
-    let options = Options::parse();
-    let (days, delay) = (options.days as i64, Duration::from_millis(options.delay_ms));
-    let memory = SharedMemory::default();
-    let runtime = Runtime::new().expect("threads can be started");
-    runtime.block_on(async {
-        fill(&memory, days).await;
-        let slow = memory.delayed(delay);
-        let of_metric = || vec![Matcher::equal("__name__", "wanted_total")];
-        let one = || {
-            vec![Matcher::equal("__name__", "wanted_total"), Matcher::equal("pod", "pod-000500")]
-        };
-        let regex = Matcher::new(MatchOp::Regex, "pod", ".*000500").expect("it is well-formed");
-        let absent = vec![Matcher::equal("trace", "nowhere")];
-        let (day_samples, end_ms) = (SERIES as u64 * 5760, days * DAY_MS - 1);
-        let of_others = (OTHERS * OTHERS_SERIES) as u64 * 288;
-        let all = (day_samples + of_others) * days as u64;
-        let hour = (9 * HOUR_MS, 10 * HOUR_MS - 1);
-        let queries = [
-            ("an hour", of_metric(), hour, day_samples / 24),
-            ("a day", of_metric(), (0, DAY_MS - 1), day_samples),
-            ("all days", of_metric(), (0, end_ms), day_samples * days as u64),
-            ("one series, all days", one(), (0, end_ms), day_samples * days as u64),
-            ("a regex, all days", vec![regex], (0, end_ms), all),
-            ("an absent pair, all days", absent, (0, end_ms), all),
-        ];
-        println!("{days} days, {} ms a request\n", delay.as_millis());
-        println!(
-            "| query | reads | MB read | M samples | s to load | s to decode all, one core | \
-             M candidates/s loading | … in all |\n|---|---|---|---|---|---|---|---|"
-        );
-        for (name, matchers, (start_ms, end_ms), candidates) in queries {
-            let selection =
-                Selection { matchers, times: TimeRange::new(start_ms, end_ms), only_newest: false };
-            query(&slow, name, &selection, candidates).await;
+impl Options {
+    fn delay(&self) -> Duration {
+        Duration::from_millis(self.delay_ms)
+    }
+
+    fn interval_ms(&self) -> i64 {
+        self.interval as i64 * 1000
+    }
+
+    fn end_ms(&self) -> i64 {
+        self.days as i64 * DAY_MS - 1
+    }
+}
+
+fn options() -> StoreOptions {
+    StoreOptions {
+        background: false,
+        ahead_max_ms: None,
+        full_compaction_after: Duration::ZERO,
+        compaction_interval: Some(Duration::from_millis(200)),
+        // A load is faster than the compaction of one core.
+        write_timeout: COMPACTION_TIMEOUT,
+        ..StoreOptions::default()
+    }
+}
+
+fn scramble(number: u64) -> u64 {
+    let mut mixed = number.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    mixed = (mixed ^ mixed >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    mixed ^ mixed >> 31
+}
+
+fn series(metric: &str, number: usize) -> Labels {
+    let (pod, group) = (format!("pod-{number:06}"), format!("group-{:02}", number % 32));
+    let pairs = [
+        ("__name__", metric),
+        ("group", &*group),
+        ("job", "a job"),
+        ("namespace", "production"),
+        ("pod", &*pod),
+    ];
+    Labels::from_pairs(pairs)
+}
+
+/// Writes the counters of a metric in a time range, 250 per write.
+async fn append(store: &Store, metric: &str, count: usize, times: (i64, i64), interval_ms: i64) {
+    for start in (0..count).step_by(250) {
+        let mut batch = Batch::default();
+        for number in start..count.min(start + 250) {
+            let mut value = times.0 as u64 / 100 + number as u64;
+            let samples: Vec<(i64, f64)> = (times.0..times.1)
+                .step_by(interval_ms as usize)
+                .map(|time_ms| {
+                    value += scramble(value ^ time_ms as u64) % 100;
+                    (time_ms, value as f64)
+                })
+                .collect();
+            batch.push(&series(metric, number), &samples);
         }
-    });
+        store.append(batch).await.expect("the store takes samples");
+    }
+}
+
+/// Fills days with one large metric among smaller ones.
+async fn fill(memory: &SharedMemory, of: &Options) {
+    let store = Store::open_in(memory, options()).await.expect("a store can be opened");
+    for window in 0..of.days as i64 * 12 {
+        let times = (window * 2 * HOUR_MS, (window + 1) * 2 * HOUR_MS);
+        append(&store, WANTED, of.series, times, of.interval_ms()).await;
+        for other in 1..of.metrics {
+            let (metric, interval_ms) =
+                (format!("other_{other:03}_total"), OTHERS_INTERVALS * of.interval_ms());
+            append(&store, &metric, OTHERS_SERIES, times, interval_ms).await;
+        }
+        store.seal_all().await.expect("a window can be sealed");
+    }
+    settle(memory, store).await;
+}
+
+/// Closes a store once it is compacted.
+async fn settle(memory: &SharedMemory, store: Store) {
+    store.close().await.expect("a store can be closed");
+    let store = Store::open_in(memory, options()).await.expect("the store can be opened");
+    let started = Instant::now();
+    while store.stats().unmerged_segments > 0 {
+        assert!(started.elapsed() < COMPACTION_TIMEOUT, "the store is compacted");
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+    store.close().await.expect("a store can be closed");
+}
+
+/// Opens the store without anything in its caches.
+async fn reopen(memory: &SharedMemory) -> Store {
+    let options = StoreOptions { compaction_interval: None, ..options() };
+    Store::open_in(memory, options).await.expect("the store can be opened")
+}
+
+/// Measures a query on an open store.
+async fn measure(store: &Store, name: &str, selection: &Selection, candidates: u64) -> Vec<String> {
+    let budget = Budget::unlimited();
+    let started = Instant::now();
+    let set = store.select(selection, &budget).await.expect("it can be loaded");
+    let loaded = started.elapsed().as_secs_f64();
+    let mut samples = 0;
+    decode_each(&*set, |_, batch| samples += batch.len);
+    let total = started.elapsed().as_secs_f64();
+    let cost = budget.object_store_cost();
+    let million = 1e6;
+    vec![
+        name.to_owned(),
+        cost.reads.to_string(),
+        format!("{:.2}", cost.read_bytes as f64 / million),
+        format!("{:.2}", samples as f64 / million),
+        format!("{loaded:.3}"),
+        format!("{total:.3}"),
+        format!("{:.0}", candidates as f64 / million / loaded),
+        format!("{:.0}", candidates as f64 / million / total),
+    ]
+}
+
+/// Query of the table.
+struct Row {
+    name: &'static str,
+    matchers: Vec<Matcher>,
+    times: (i64, i64),
+    candidates: u64,
+}
+
+impl Row {
+    fn selection(&self) -> Selection {
+        let times = TimeRange::new(self.times.0, self.times.1);
+        Selection { matchers: self.matchers.clone(), times, only_newest: false }
+    }
+}
+
+/// Returns the pod in the middle of the metric, and the one after it.
+fn needles(of: &Options) -> [String; 2] {
+    [of.series / 2, (of.series / 2 + 1) % of.series].map(|number| format!("pod-{number:06}"))
+}
+
+fn one_series(pod: &str) -> Vec<Matcher> {
+    vec![Matcher::equal("__name__", WANTED), Matcher::equal("pod", pod)]
+}
+
+fn rows(of: &Options) -> Vec<Row> {
+    let [pod, _] = needles(of);
+    let regex = format!(".*{}", &pod["pod-".len()..]);
+    let regex = Matcher::new(MatchOp::Regex, "pod", regex).expect("it is well-formed");
+    let day = of.series as u64 * (DAY_MS / of.interval_ms()) as u64;
+    let of_others = ((of.metrics - 1) * OTHERS_SERIES) as u64
+        * (DAY_MS / of.interval_ms() / OTHERS_INTERVALS) as u64;
+    let (metric_days, all) = (day * of.days as u64, (day + of_others) * of.days as u64);
+    let metric = || vec![Matcher::equal("__name__", WANTED)];
+    let whole = (0, of.end_ms());
+    let row = |name, matchers, times, candidates| Row { name, matchers, times, candidates };
+    vec![
+        row("an hour", metric(), (9 * HOUR_MS, 10 * HOUR_MS - 1), day / 24),
+        row("a day", metric(), (0, DAY_MS - 1), day),
+        row("all days", metric(), whole, metric_days),
+        row("one series, a day", one_series(&pod), (0, DAY_MS - 1), day),
+        row("one series, all days", one_series(&pod), whole, metric_days),
+        row("a regex, all days", vec![regex], whole, all),
+        row("an absent pair, all days", vec![Matcher::equal("trace", "nowhere")], whole, all),
+    ]
+}
+
+/// Measures queries, each on a newly opened store, and then one series with the index in memory.
+async fn queries(of: &Options) -> String {
+    let memory = SharedMemory::default();
+    fill(&memory, of).await;
+    let slow = memory.delayed(of.delay());
+    let mut lines = Vec::new();
+    for row in rows(of) {
+        let store = reopen(&slow).await;
+        lines.push(measure(&store, row.name, &row.selection(), row.candidates).await);
+        store.close().await.expect("the store can be closed");
+    }
+    let store = reopen(&slow).await;
+    let needle = rows(of).remove(4);
+    let [_, other] = needles(of);
+    let first = Row { matchers: one_series(&other), ..needle };
+    measure(&store, "", &first.selection(), 0).await;
+    let needle = rows(of).remove(4);
+    for name in ["one series, the index in memory", "one series, all in memory"] {
+        lines.push(measure(&store, name, &needle.selection(), needle.candidates).await);
+    }
+    store.close().await.expect("the store can be closed");
+    let head = [
+        "query",
+        "reads",
+        "MB read",
+        "M samples",
+        "s to load",
+        "s to decode all, one core",
+        "M candidates/s loading",
+        "… in all",
+    ];
+    table(&head, &lines)
+}
+
+/// Measures the first dashboard after a start: all panels at once, on empty caches.
+async fn dashboard(of: &Options) -> String {
+    let memory = SharedMemory::default();
+    let store = Store::open_in(&memory, options()).await.expect("a store can be opened");
+    for window in 0..=PANEL_HOURS / 2 {
+        let times = (window * 2 * HOUR_MS, (window + 1) * 2 * HOUR_MS);
+        for metric in 0..PANEL_METRICS {
+            let metric = format!("panel_{metric:02}_total");
+            append(&store, &metric, PANEL_SERIES, times, PANEL_INTERVAL_MS).await;
+        }
+        store.seal_all().await.expect("a window can be sealed");
+    }
+    settle(&memory, store).await;
+    let store = Arc::new(reopen(&memory.delayed(of.delay())).await);
+    let engine = Arc::new(Engine::new(EngineOptions::default()));
+    let mut lines = Vec::new();
+    for name in ["the first one", "again"] {
+        let reads_before = store.stats().object_store_reads;
+        let (cpu, started) = (cpu_time(), Instant::now());
+        let panels: Vec<_> = (0..PANELS)
+            .map(|panel| {
+                let (engine, source) = (Arc::clone(&engine), Arc::clone(&store) as Arc<dyn Source>);
+                tokio::spawn(async move {
+                    let query = format!(
+                        "sum by (group) (rate(panel_{:02}_total[5m]))",
+                        panel % PANEL_METRICS
+                    );
+                    let end_ms = (PANEL_HOURS + 1) * HOUR_MS;
+                    let (start_ms, options) =
+                        (end_ms - PANEL_HOURS * HOUR_MS, QueryOptions::default());
+                    engine.range(source, &query, start_ms, end_ms, PANEL_STEP_MS, &options).await
+                })
+            })
+            .collect();
+        for panel in panels {
+            panel.await.expect("no panic").expect("the query is good");
+        }
+        let (wall, cpu) = (started.elapsed().as_secs_f64(), (cpu_time() - cpu).as_secs_f64());
+        let after = store.stats().object_store_reads;
+        let query = Reader::ALL.iter().position(|r| *r == Reader::Query).expect("listed");
+        let (before, after) = (reads_before[query], after[query]);
+        lines.push(vec![
+            name.to_owned(),
+            (after.reads - before.reads).to_string(),
+            format!("{:.2}", (after.bytes - before.bytes) as f64 / 1e6),
+            format!("{wall:.3}"),
+            format!("{cpu:.3}"),
+        ]);
+    }
+    store.close().await.expect("the store can be closed");
+    table(&["dashboard", "reads", "MB read", "s", "CPU s"], &lines)
+}
+
+fn main() -> ExitCode {
+    let options = Options::parse();
+    report::run("Reads of an object store", "reads", options.report.is_record, |report| {
+        let runtime = Runtime::new()?;
+        report.push(&format!(
+            "{} days, {} metrics, of which one has {} series each {} s, {} ms a request. Each \
+             query, except for the last two, on a newly opened store.\n\n{}",
+            options.days,
+            options.metrics,
+            options.series,
+            options.interval,
+            options.delay_ms,
+            runtime.block_on(queries(&options)),
+        ));
+        report.push(&format!(
+            "{PANELS} panels at once, on {PANEL_METRICS} metrics of {PANEL_SERIES} series each \
+             {} s: sums of rates over {PANEL_HOURS} hours. The first one on a newly opened \
+             store.\n\n{}",
+            PANEL_INTERVAL_MS / 1000,
+            runtime.block_on(dashboard(&options)),
+        ));
+        Ok(())
+    })
 }
