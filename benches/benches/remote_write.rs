@@ -12,7 +12,7 @@ use benches::options::{ServerOptions, count, duration_s};
 use benches::report;
 use benches::scenario::ask::{Query, Taken, ask};
 use benches::scenario::load::{Outcome, Protocol};
-use benches::scenario::server::{Cost, Program, Server};
+use benches::scenario::server::{Cost, NodeSettings, Program, Server};
 use benches::scrapes::{STEP_MS, Scrapes};
 use clap::Parser;
 
@@ -70,7 +70,8 @@ fn main() -> ExitCode {
         let mut columns = Vec::new();
         for (program, name, binary) in options.programs()? {
             let directory = &options.server.directory;
-            let server = Server::start(name, program, &binary, directory)?;
+            let settings = NodeSettings { args: options.args(program), store: None };
+            let server = Server::start_node(name, program, &binary, directory, settings)?;
             columns.push((name, figures(&options, server)?));
         }
         report.push(&format!(
@@ -99,6 +100,20 @@ impl Options {
             return Err(format!("--scrapes must be a multiple of {}", self.scrapes_per_request));
         }
         Ok(())
+    }
+
+    /// Returns the flags that a program needs for the protocol.
+    fn args(&self, program: Program) -> Vec<String> {
+        let flags: &[&str] = match (self.protocol, program) {
+            (Protocol::Otlp, Program::Tessella | Program::Prometheus) => {
+                &["--web.enable-otlp-receiver"]
+            }
+            (Protocol::V2, Program::Prometheus) => &[
+                "--web.remote-write-receiver.accepted-protobuf-messages=io.prometheus.write.v2.Request",
+            ],
+            _ => &[],
+        };
+        flags.iter().map(|flag| (*flag).to_owned()).collect()
     }
 
     /// Returns the programs to load, with names and binaries.

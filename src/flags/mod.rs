@@ -232,7 +232,7 @@ pub struct Args {
     pub columns_bytes_max: u64,
 
     /// Maximum size of the log; beyond it, the head is sealed early.
-    #[arg(long = "storage.log-size", value_name = "SIZE", default_value = "1GiB", value_parser = parse_bytes)]
+    #[arg(long = "storage.log-size", value_name = "SIZE", default_value = "512MiB", value_parser = parse_bytes)]
     pub log_bytes_max: u64,
 
     /// Maximum memory of the head, as a size: the head is sealed early from three quarters on, and

@@ -216,7 +216,7 @@ impl Default for StoreOptions {
             write_timeout: Duration::from_secs(10),
             read_timeout: Duration::from_secs(30),
             queue_samples_max: 4 << 20,
-            log_bytes_max: 1 << 30,
+            log_bytes_max: 512 << 20,
             active_series_max: ACTIVE_SERIES_MAX,
             active_series_per_metric_max: ACTIVE_SERIES_PER_METRIC_MAX,
             tenant_label: None,
