@@ -99,9 +99,9 @@ impl Cursor for WholeCursor<'_> {
 
 /// The labels of each series, its bits at each step, and how many samples each step saw; all NaN
 /// are one.
-type Answer = (Vec<(Labels, Vec<Option<u64>>)>, Vec<u64>);
+pub(crate) type Answer = (Vec<(Labels, Vec<Option<u64>>)>, Vec<u64>);
 
-fn answer(case: &Case, source: Arc<dyn Source>, query: &str) -> (Answer, u64) {
+pub(crate) fn answer(case: &Case, source: Arc<dyn Source>, query: &str) -> (Answer, u64) {
     let engine = Engine::new(EngineOptions {
         threads: case.threads,
         tile_shape: TileShape { series: case.shape.0, steps: case.shape.1 },

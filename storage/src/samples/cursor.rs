@@ -11,19 +11,22 @@ use std::ops::{Deref, Range};
 use std::sync::Arc;
 
 use model::{
-    Advance, Cursor, FilledSteps, HISTOGRAM_BATCH_LEN, HistogramSample, LookupSteps, SampleBatch,
-    SourceError, StepRanges,
+    Advance, Cursor, FilledSteps, FilledWindows, HISTOGRAM_BATCH_LEN, HistogramSample, LookupSteps,
+    SampleBatch, SourceError, StepRanges, WINDOWS_MAX, WantedFact, WindowFacts, Windows,
 };
+use smallvec::SmallVec;
 
 use super::columns::{Column, ColumnCache, KeptColumn};
 use super::decided::DecidedHistogram;
 use super::merge::{self, Mixed, MixedSample};
 use super::merged::MergedFloats;
 use super::part::{Floats, Part};
+use super::piece::Piece;
 use super::raw::{push_samples, seen};
 use super::run::{column_of, decoded};
 use super::scratch::Scratch;
 use super::series_parts::SeriesParts;
+use super::windows::{Pieces, Place};
 use crate::chunk::{ChunkError, Decoder, Encoding, HistogramDecoder};
 use crate::keys;
 
@@ -40,6 +43,10 @@ pub(crate) struct PartsCursor<'a> {
     /// Next part that has not been opened.
     next: usize,
     open: Open<'a>,
+    /// Columns of runs that later windows read, too, with the indices of their parts.
+    decoded: SmallVec<[(usize, Arc<KeptColumn>); 1]>,
+    /// Part and index of the first sample that has not been counted in windows.
+    counted: (usize, usize),
     /// Last histogram that was handed over.
     last_histogram: Option<HistogramSample>,
 }
@@ -103,6 +110,8 @@ impl<'a> PartsCursor<'a> {
             windows,
             next,
             open,
+            decoded: SmallVec::new(),
+            counted: (0, 0),
             last_histogram,
         }
     }
@@ -360,9 +369,121 @@ impl Cursor for PartsCursor<'_> {
         }
         Ok(filled)
     }
+
+    fn fill_windows(
+        &mut self,
+        windows: Windows,
+        wanted: WantedFact,
+        facts: &mut WindowFacts,
+    ) -> Result<FilledWindows, SourceError> {
+        let count = windows.count_before(self.end_ms.saturating_add(1)).min(WINDOWS_MAX);
+        let is_selected = windows.after_ms(0) >= self.start_ms.saturating_sub(1);
+        let Some(last) = count.checked_sub(1).filter(|_| is_selected) else {
+            return Ok(FilledWindows::default());
+        };
+        let Some((mut part, mut at)) = self.take_place() else {
+            return Ok(FilledWindows::default());
+        };
+        while self.parts.end_ms_of(part) <= windows.after_ms(0) && self.is_in_memory(part)? {
+            (part, at) = (part + 1, 0);
+        }
+        let last_ms = windows.end_ms(last);
+        let mut end = part;
+        while self.parts.start_ms_of(end) <= last_ms && self.is_in_memory(end)? {
+            end += 1;
+        }
+        let mut pieces = Pieces::new();
+        let known = (part..end).map_while(|part| self.piece(part));
+        known.for_each(|piece| pieces.push(piece));
+        let end = part + pieces.count();
+        let count = windows.count_before(self.parts.start_ms_of(end)).min(count);
+        if count == 0 {
+            drop(pieces);
+            self.go_to(part, at);
+            return Ok(FilledWindows::default());
+        }
+        let place = Place { piece: 0, at };
+        let (mut filled, seen) = pieces.fill(place, Windows { count, ..windows }, wanted, facts);
+        let counted = match self.counted.0.checked_sub(part) {
+            Some(piece) => pieces.number(Place { piece, at: self.counted.1 }).max(at),
+            None => at,
+        };
+        filled.new_samples = pieces.number(seen).saturating_sub(counted);
+        let next = pieces.after(place, windows.after_ms(filled.windows));
+        drop(pieces);
+        self.counted = self.counted.max((part + seen.piece, seen.at));
+        self.go_to(part + next.piece, next.at);
+        Ok(filled)
+    }
 }
 
 impl PartsCursor<'_> {
+    /// Closes the open group, and returns its part and the index of the next sample, if samples in
+    /// memory are open or nothing is.
+    fn take_place(&mut self) -> Option<(usize, usize)> {
+        let part = self.next.saturating_sub(1);
+        let place = match &self.open {
+            Open::None => (self.next, 0),
+            Open::Column { at, .. } => (part, *at),
+            Open::Raw { rest, .. } => match &self.parts.parts[part] {
+                Part::Tail(tail) => (part, tail.samples().len() - rest.len()),
+                _ => return None,
+            },
+            _ => return None,
+        };
+        let open = std::mem::replace(&mut self.open, Open::None);
+        if let Open::Column { column: OpenColumn::Now(column), .. } = open {
+            self.decoded.push((part, column));
+        }
+        Some(place)
+    }
+
+    /// Moves to a sample of a part; all parts that were read before are groups of their own.
+    fn go_to(&mut self, part: usize, at: usize) {
+        self.decoded.retain(|(of, _)| *of >= part);
+        self.next = part;
+        if at == 0 {
+            return;
+        }
+        self.open = match &self.parts.parts[part] {
+            Part::Column(column) => Open::Column { column: OpenColumn::Loaded(column), at },
+            Part::Tail(tail) => Open::Raw { rest: &tail.samples()[at..], starts: &[] },
+            _ => {
+                let index = self.decoded.iter().position(|(of, _)| *of == part);
+                let (_, column) = self.decoded.remove(index.expect("it was decoded to be read"));
+                Open::Column { column: OpenColumn::Now(column), at }
+            }
+        };
+        self.next = part + 1;
+    }
+
+    /// Returns whether a part is a group of its own with plain floats; decodes its run. Runs are
+    /// decoded even if no window reads them: otherwise each query would have to read their blocks.
+    fn is_in_memory(&mut self, part: usize) -> Result<bool, SourceError> {
+        if self.parts.group_end(part) != part + 1 {
+            return Ok(false);
+        }
+        match (&self.parts.parts[part], self.columns) {
+            (Part::Column(_) | Part::Tail(_), _) => Ok(true),
+            (Part::Run(run), Some(columns)) => {
+                if !self.decoded.iter().any(|(of, _)| *of == part) {
+                    let damaged = |error| self.damaged(&self.parts.parts[part], error);
+                    let column = column_of(run, columns).map_err(damaged)?;
+                    self.decoded.push((part, column));
+                }
+                Ok(true)
+            }
+            _ => Ok(false),
+        }
+    }
+
+    /// Returns the floats of a part in memory, unless there are staleness markers.
+    fn piece(&self, part: usize) -> Option<Piece<'_>> {
+        let decoded = || self.decoded.iter().find(|(of, _)| *of == part);
+        let piece = Piece::of(&self.parts.parts[part]);
+        piece.or_else(|| Some(Piece::Column(&decoded()?.1))).filter(Piece::is_plain)
+    }
+
     /// Returns whether the next group is one column that begins before the last of some steps.
     fn is_column_next(&self, steps: LookupSteps, step_count: usize) -> bool {
         let next = self.parts.parts.get(self.next);

@@ -7,7 +7,11 @@ pub(crate) mod decided;
 mod merge;
 mod merged;
 pub(crate) mod part;
+mod piece;
 mod raw;
 mod run;
 pub(crate) mod scratch;
 pub(crate) mod series_parts;
+#[cfg(test)]
+mod tests;
+mod windows;

@@ -126,6 +126,11 @@ impl SeriesParts {
         self.parts.get(index).map_or(i64::MAX, |part| part.times().start_ms)
     }
 
+    /// Returns the last time of a part; the maximum after the last part.
+    pub(super) fn end_ms_of(&self, index: usize) -> i64 {
+        self.parts.get(index).map_or(i64::MAX, |part| part.times().end_ms)
+    }
+
     /// Returns the index after the last part of the group that begins at `start`.
     pub(super) fn group_end(&self, start: usize) -> usize {
         let mut end = start + 1;

@@ -3,9 +3,12 @@
 
 use std::ops::Range;
 
-use model::{Checkpoint, Reservation, SampleBatch, StepRanges, is_any_stale, is_stale};
+use model::{
+    Checkpoint, Reservation, SampleBatch, StepRanges, WantedFact, Windows, is_any_stale, is_stale,
+};
 
 use crate::error::QueryError;
+use crate::exec::rollup::facts::KnownWindows;
 use crate::steps::{LookTimes, Reach};
 use crate::tile::set_all_present;
 
@@ -147,6 +150,22 @@ pub(super) trait Kernel: Send {
         false
     }
 
+    /// Returns the fact of windows from which [`Kernel::of_facts`] computes values; `None` if
+    /// samples are needed.
+    #[inline]
+    fn wanted_fact(&self) -> Option<WantedFact> {
+        None
+    }
+
+    /// Computes the values of windows with samples, bit-identical to moving sample by sample. Returns
+    /// a bit for each window with a value.
+    ///
+    /// Called only if [`Kernel::wanted_fact`] returns a fact.
+    #[inline]
+    fn of_facts(&self, _known: &KnownWindows<'_>, _out: &mut [f64]) -> u64 {
+        0
+    }
+
     /// Returns the bytes of the state on the heap.
     fn bytes(&self) -> u64 {
         0
@@ -178,6 +197,20 @@ impl Ranges {
     pub(super) fn step_ranges(&self) -> Option<StepRanges> {
         let back_ms = self.range_ms.saturating_add(self.margin.back_ms);
         self.times.step_ranges(Reach { back_ms, ..self.margin }, false)
+    }
+
+    /// Returns the windows of `count` steps from a step on; `None` if steps may need samples
+    /// outside of their ranges, or are all at one time.
+    #[inline]
+    pub(super) fn windows(&self, step: usize, count: usize) -> Option<Windows> {
+        let is_plain = self.margin.back_ms == 0 && self.margin.ahead_ms == 0 && self.range_ms > 0;
+        let is_moving = self.times.step_ms > 0 || self.times.count == 1;
+        (is_plain && is_moving).then(|| Windows {
+            first_end_ms: self.times.time(step),
+            step_ms: self.times.step_ms,
+            span_ms: self.range_ms,
+            count,
+        })
     }
 
     /// Returns the last time at which a step may read a sample.
@@ -317,7 +350,8 @@ impl Buffer {
         dropped
     }
 
-    /// Moves the range over the steps of one tile's row and writes the values.
+    /// Moves the range over the steps of one tile's row, except for the first `done` ones, and writes
+    /// the values.
     ///
     /// Errors: errors of the checkpoint.
     #[inline]
@@ -326,18 +360,22 @@ impl Buffer {
         kernel: &mut K,
         ranges: &Ranges,
         first_step: usize,
+        done: usize,
         values: &mut [f64],
         presence: &mut [u64],
         checkpoint: &mut Checkpoint,
     ) -> Result<(), QueryError> {
-        let mut step = first_step;
-        for (values, word) in values.chunks_mut(64).zip(presence) {
+        let mut at = done;
+        while at < values.len() {
+            let end = (at / 64 * 64 + 64).min(values.len());
+            let (step, values) = (first_step + at, &mut values[at..end]);
             if K::ROLLS_EVENLY && self.roll_evenly(kernel, ranges, step, values) {
-                set_all_present(std::slice::from_mut(word), 0..values.len());
+                set_all_present(presence, at..end);
             } else {
-                *word = self.walk(kernel, ranges, step, values, checkpoint)?;
+                let word = self.walk(kernel, ranges, step, values, checkpoint)?;
+                presence[at / 64] |= word << (at % 64);
             }
-            step += values.len();
+            at = end;
         }
         Ok(())
     }

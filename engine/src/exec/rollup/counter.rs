@@ -3,10 +3,11 @@
 use std::collections::VecDeque;
 use std::ops::Range;
 
-use model::TimeRange;
+use model::{TimeRange, WantedFact};
 
 use crate::exec::numeric::compensated::Sum;
 use crate::exec::rollup::buffer::{EvenRanges, Frame, Kernel, Samples};
+use crate::exec::rollup::facts::{KnownWindow, KnownWindows};
 use crate::exec::rollup::halves::{Both, Halves};
 
 /// Maximum number of resets in a range to add one by one, in Prometheus' order.
@@ -88,6 +89,41 @@ impl Kernel for Extrapolated {
         true
     }
 
+    #[inline]
+    fn wanted_fact(&self) -> Option<WantedFact> {
+        Some(if self.is_counter { WantedFact::Increase } else { WantedFact::Difference })
+    }
+
+    fn of_facts(&self, known: &KnownWindows<'_>, out: &mut [f64]) -> u64 {
+        let (firsts, rises) = (&known.facts.first, &known.facts.fact);
+        let is_enough = |window: &KnownWindow| window.samples.count > 1;
+        if !known.are_alike {
+            return known.each(out, |index, window| {
+                is_enough(&window).then(|| {
+                    let span = self.span_of(window);
+                    rises[index] * self.factor(&span, firsts[index], rises[index])
+                })
+            });
+        }
+        let window = known.window(0);
+        if !is_enough(&window) {
+            return 0;
+        }
+        let span = self.span_of(window);
+        let factor = self.whole_factor(span.to_start, &span);
+        let mut is_any_near_zero = false;
+        for ((out, first_value), rise) in out.iter_mut().zip(firsts).zip(rises) {
+            is_any_near_zero |= self.may_reach_zero(&span, *first_value, *rise);
+            *out = rise * factor;
+        }
+        if is_any_near_zero {
+            for ((out, first_value), rise) in out.iter_mut().zip(firsts).zip(rises) {
+                *out = rise * self.factor(&span, *first_value, *rise);
+            }
+        }
+        known.all()
+    }
+
     fn bytes(&self) -> u64 {
         self.resets.bytes()
     }
@@ -143,6 +179,14 @@ impl Extrapolated {
             *out = rise * self.factor(span, first_value, rise);
         }
         self.resets.forget_up_to(samples.number(first.start + ranges.moved()));
+    }
+
+    /// Returns the distances in a window of at least two samples.
+    #[inline]
+    fn span_of(&self, window: KnownWindow) -> Sampled {
+        let KnownWindow { samples, start_ms, end_ms } = window;
+        let sampled = TimeRange::new(samples.first_ms, samples.last_ms);
+        self.span(sampled, samples.count - 1, TimeRange::new(start_ms, end_ms))
     }
 
     /// Returns the distances in `range`, given the timestamps of its first and last sample and the

@@ -2,7 +2,10 @@
 
 use std::sync::Arc;
 
-use model::{Advance, Checkpoint, Histogram, Reservation, SampleBatch, SeriesSet, StepRanges};
+use model::{
+    Advance, Checkpoint, FilledWindows, Histogram, Reservation, SampleBatch, SeriesSet, StepRanges,
+    WantedFact, WindowFacts, Windows,
+};
 
 use crate::error::QueryError;
 use crate::exec::operator::{Context, TileReader};
@@ -27,8 +30,9 @@ pub(super) struct CursorFeed<'a> {
     set: &'a dyn SeriesSet,
     step_ranges: Option<StepRanges>,
     cursors: Vec<SeriesCursor<'a>>,
-    /// Buffer for samples, allocated when needed.
+    /// Buffers for reuse, allocated when needed.
     batch: Option<Box<SampleBatch>>,
+    facts: Option<Box<WindowFacts>>,
 }
 
 /// Tiles of a subquery's inner expression.
@@ -81,13 +85,14 @@ impl<'a> GridRow<'a> {
 
 impl<'a> Feed<'a> {
     /// Creates a feed of the samples of `series`; samples outside `step_ranges` may be missing.
-    /// `batch` is a buffer for reuse.
+    /// `batch` and `facts` are buffers for reuse.
     pub(super) fn new(
         ctx: &'a Context,
         origin: &'a Origin,
         series: &[u32],
         step_ranges: Option<StepRanges>,
         batch: Option<Box<SampleBatch>>,
+        facts: Option<Box<WindowFacts>>,
     ) -> Feed<'a> {
         match origin {
             Origin::Set(set) => Feed::Cursors(CursorFeed {
@@ -95,6 +100,7 @@ impl<'a> Feed<'a> {
                 step_ranges,
                 cursors: series.iter().map(|_| SeriesCursor::Before).collect(),
                 batch,
+                facts,
             }),
             Origin::Operator(operator) => Feed::Grid(GridFeed {
                 ctx,
@@ -110,16 +116,50 @@ impl<'a> Feed<'a> {
 }
 
 impl Feed<'_> {
-    /// Takes the sample buffer for another feed.
-    pub(super) fn give_room(&mut self) -> Option<Box<SampleBatch>> {
+    /// Takes the buffers for another feed.
+    pub(super) fn give_room(&mut self) -> (Option<Box<SampleBatch>>, Option<Box<WindowFacts>>) {
         match self {
-            Feed::Cursors(feed) => feed.batch.take(),
-            Feed::Grid(_) => None,
+            Feed::Cursors(feed) => (feed.batch.take(), feed.facts.take()),
+            Feed::Grid(_) => (None, None),
         }
     }
 }
 
-impl CursorFeed<'_> {
+impl<'a> CursorFeed<'a> {
+    fn wanted(&self, series: u32) -> WantedSeries<'a> {
+        // The reset hint of a histogram refers to the previous one.
+        let step_ranges = self.step_ranges.filter(|_| !self.set.has_histograms(series as usize));
+        WantedSeries { set: self.set, series, step_ranges }
+    }
+
+    /// Returns whether a series may have histograms.
+    pub(super) fn has_histograms(&self, series: u32) -> bool {
+        self.set.has_histograms(series as usize)
+    }
+
+    /// Returns facts of the first of some windows of a row, as many as are known at once.
+    #[inline]
+    pub(super) fn facts(
+        &mut self,
+        row: usize,
+        series: u32,
+        windows: Windows,
+        wanted: WantedFact,
+        intake: &mut Checkpoint,
+    ) -> Result<(FilledWindows, &WindowFacts), QueryError> {
+        let of = self.wanted(series);
+        let facts = self.facts.get_or_insert_with(WindowFacts::new);
+        let filled = self.cursors[row].fill_windows(of, windows, wanted, facts)?;
+        intake.work(filled.new_samples)?;
+        Ok((filled, facts))
+    }
+
+    /// Closes the cursor of a row: no more samples are needed.
+    #[inline]
+    pub(super) fn close(&mut self, row: usize) {
+        self.cursors[row].close();
+    }
+
     /// Prefetches the next series that will be read; see [`prefetch_series`].
     #[inline]
     pub(super) fn prefetch(&self, behind: impl Fn(usize) -> Option<u32>) {
@@ -138,11 +178,9 @@ impl CursorFeed<'_> {
         intake: &mut Checkpoint,
         mut push: impl FnMut(&SampleBatch) -> Result<(), QueryError>,
     ) -> Result<(), QueryError> {
-        let CursorFeed { set, step_ranges, cursors, batch } = self;
+        let wanted = self.wanted(series);
+        let CursorFeed { cursors, batch, .. } = self;
         let batch = batch.get_or_insert_with(SampleBatch::new);
-        // The reset hint of a histogram refers to the previous one.
-        let step_ranges = step_ranges.filter(|_| !set.has_histograms(series as usize));
-        let wanted = WantedSeries { set: *set, series, step_ranges };
         loop {
             batch.clear();
             let advance = cursors[row].next_batch(wanted, until_ms, batch)?;

@@ -2,8 +2,11 @@
 
 use std::collections::VecDeque;
 
+use model::WantedFact;
+
 use crate::exec::numeric::compensated::{self, Sum};
 use crate::exec::rollup::buffer::{Frame, Kernel, Samples};
+use crate::exec::rollup::facts::KnownWindows;
 use crate::exec::rollup::halves::{Both, Halves};
 
 /// Sums below this fraction of the sum of absolute values are recomputed in Prometheus' order.
@@ -58,6 +61,19 @@ impl Kernel for Fold {
             (true, true) => sum.sum / count + sum.compensation / count,
             (false, false) => frame.values().iter().fold(Sum::default(), |s, v| s.plus(*v)).total(),
             (false, true) => compensated::mean(frame.values()),
+        })
+    }
+
+    #[inline]
+    fn wanted_fact(&self) -> Option<WantedFact> {
+        Some(WantedFact::Sum)
+    }
+
+    fn of_facts(&self, known: &KnownWindows<'_>, out: &mut [f64]) -> u64 {
+        known.each(out, |index, window| {
+            // The sum is exact, so it has no compensation.
+            let sum = known.facts.fact[index];
+            Some(if self.is_mean { sum / window.samples.count as f64 } else { sum })
         })
     }
 
@@ -128,6 +144,16 @@ impl Kernel for Extreme {
         Some(if self.is_time { time_ms as f64 / 1000.0 } else { value })
     }
 
+    #[inline]
+    fn wanted_fact(&self) -> Option<WantedFact> {
+        let wanted = if self.is_max { WantedFact::Max } else { WantedFact::Min };
+        (!self.is_time).then_some(wanted)
+    }
+
+    fn of_facts(&self, known: &KnownWindows<'_>, out: &mut [f64]) -> u64 {
+        known.each(out, |index, _| Some(known.facts.fact[index]))
+    }
+
     fn bytes(&self) -> u64 {
         (self.candidates.capacity() * size_of::<Candidate>()) as u64
     }
@@ -162,6 +188,25 @@ impl Kernel for Boundary {
             Boundary::First => samples.values[frame.lo],
             Boundary::LastTime => samples.times[last] as f64 / 1000.0,
             Boundary::FirstTime => samples.times[frame.lo] as f64 / 1000.0,
+        })
+    }
+
+    #[inline]
+    fn wanted_fact(&self) -> Option<WantedFact> {
+        Some(WantedFact::Ends)
+    }
+
+    fn of_facts(&self, known: &KnownWindows<'_>, out: &mut [f64]) -> u64 {
+        let facts = known.facts;
+        known.each(out, |index, window| {
+            Some(match self {
+                Boundary::Count => window.samples.count as f64,
+                Boundary::Present => 1.0,
+                Boundary::Last => facts.fact[index],
+                Boundary::First => facts.first[index],
+                Boundary::LastTime => window.samples.last_ms as f64 / 1000.0,
+                Boundary::FirstTime => window.samples.first_ms as f64 / 1000.0,
+            })
         })
     }
 }

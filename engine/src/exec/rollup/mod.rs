@@ -8,6 +8,7 @@
 mod buffer;
 mod counter;
 mod extended;
+mod facts;
 mod feed;
 mod fold;
 mod halves;
@@ -23,7 +24,7 @@ mod trend;
 
 use std::sync::{Arc, Mutex};
 
-use model::{Reservation, SampleBatch, SeriesSet};
+use model::{Reservation, SampleBatch, SeriesSet, WindowFacts};
 
 use crate::annotations::Cause;
 use crate::catalog::{self, Function, Histograms, Names, RangeModes};
@@ -98,6 +99,7 @@ pub struct RollupOperator {
 struct Spare {
     buffers: Vec<Buffer>,
     batch: Option<Box<SampleBatch>>,
+    facts: Option<Box<WindowFacts>>,
     reservation: Option<Reservation>,
 }
 

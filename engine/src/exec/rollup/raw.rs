@@ -44,7 +44,7 @@ pub fn raw_series(
             Origin::Operator(_) => Checkpoint::new(&ctx.budget),
         };
         let mut reading = Reservation::empty(&ctx.budget);
-        let feed = Feed::new(ctx, origin, &[index as u32], None, None);
+        let feed = Feed::new(ctx, origin, &[index as u32], None, None, None);
         let read = read(feed, index as u32, until_ms, &mut intake, &mut reading)?;
         let seen = |times: &dyn Fn(i64) -> usize| times(after_ms)..times(until_ms);
         let floats = seen(&|bound| read.times.partition_point(|t| *t <= bound));

@@ -2,12 +2,13 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use model::{Checkpoint, HistogramSample, Reservation, SampleBatch};
+use model::{Checkpoint, HistogramSample, Reservation, SampleBatch, WantedFact};
 
 use crate::error::QueryError;
 use crate::exec::operator::TileReader;
 use crate::exec::rollup::buffer::{Buffer, Kernel};
-use crate::exec::rollup::feed::{Feed, GridRow};
+use crate::exec::rollup::facts::KnownWindows;
+use crate::exec::rollup::feed::{CursorFeed, Feed, GridRow};
 use crate::exec::rollup::mixed::{FloatRoll, Mixed};
 use crate::exec::rollup::{RollupOperator, Spare};
 use crate::tile::Tile;
@@ -20,16 +21,20 @@ impl RollupOperator {
         kernel: impl Fn() -> K,
     ) -> Box<dyn TileReader + 'a> {
         let spare = lock(&self.spare).pop();
-        let Spare { buffers: idle, batch, reservation } = spare.unwrap_or_default();
+        let Spare { buffers: idle, batch, facts, reservation } = spare.unwrap_or_default();
+        let feed =
+            Feed::new(&self.ctx, &self.origin, series, self.ranges.step_ranges(), batch, facts);
         let row = |series: &u32| {
-            let buffer = Buffer::default();
-            Row { series: *series, buffer, kernel: Some(kernel()), mixed: None, charged_bytes: 0 }
+            let (kernel, buffer) = (kernel(), Buffer::default());
+            let wanted = kernel.wanted_fact().filter(|_| self.may_use_facts(&feed, *series));
+            let kernel = Some(kernel);
+            Row { series: *series, wanted, buffer, kernel, mixed: None, charged_bytes: 0 }
         };
         Box::new(RollupReader {
             operator: self,
             rows: series.iter().map(row).collect(),
             idle,
-            feed: Feed::new(&self.ctx, &self.origin, series, self.ranges.step_ranges(), batch),
+            feed,
             step: 0,
             reservation: reservation.unwrap_or_else(|| Reservation::empty(&self.ctx.budget)),
         })
@@ -50,6 +55,8 @@ struct RollupReader<'a, K: Kernel> {
 /// A series of a reader.
 struct Row<K> {
     series: u32,
+    /// Fact of windows to compute values from; `None` once samples are read.
+    wanted: Option<WantedFact>,
     buffer: Buffer,
     /// Kernel; `None` after the last step.
     kernel: Option<K>,
@@ -73,9 +80,11 @@ impl<K: Kernel> Drop for RollupReader<'_, K> {
         }
         buffers.retain(Buffer::has_room);
         let empty = Reservation::empty(&self.operator.ctx.budget);
+        let (batch, facts) = self.feed.give_room();
         lock(&self.operator.spare).push(Spare {
             buffers,
-            batch: self.feed.give_room(),
+            batch,
+            facts,
             reservation: Some(std::mem::replace(&mut self.reservation, empty)),
         });
     }
@@ -106,7 +115,17 @@ impl<K: Kernel> TileReader for RollupReader<'_, K> {
                 feed.prefetch(|ahead| Some(rows.get(index + 1 + ahead)?.series));
             }
             let row = &mut rows[index];
+            let mut done = 0;
             if let Feed::Cursors(feed) = feed {
+                done = row.put_known(operator, feed, *step, tile, index, &mut intake)?;
+                if done == step_count {
+                    checkpoint.work(step_count)?;
+                    if is_last {
+                        feed.close(index);
+                        row.finish(reservation);
+                    }
+                    continue;
+                }
                 if !row.buffer.has_room() {
                     row.buffer = idle.pop().unwrap_or_default();
                 }
@@ -115,7 +134,7 @@ impl<K: Kernel> TileReader for RollupReader<'_, K> {
                 })?;
             }
             row.charge_kernel(reservation)?;
-            row.roll(operator, *step, tile, index, &mut checkpoint)?;
+            row.roll(operator, *step, done, tile, index, &mut checkpoint)?;
             row.settle(reservation)?;
             if is_last {
                 // For the next row: sequential reads hold one row at a time.
@@ -130,6 +149,44 @@ impl<K: Kernel> TileReader for RollupReader<'_, K> {
 }
 
 impl<K: Kernel> Row<K> {
+    /// Writes the values of the first steps of a tile's row for which facts of their ranges are
+    /// known, and returns their number. All later steps read samples.
+    #[inline]
+    fn put_known(
+        &mut self,
+        operator: &RollupOperator,
+        feed: &mut CursorFeed<'_>,
+        first_step: usize,
+        tile: &mut Tile,
+        index: usize,
+        intake: &mut Checkpoint,
+    ) -> Result<usize, QueryError> {
+        let Row { series, wanted, kernel: Some(kernel), .. } = self else { return Ok(0) };
+        let (values, presence) = tile.row_mut(index);
+        let mut done = 0;
+        while done < values.len()
+            && let Some(fact) = *wanted
+        {
+            let windows = operator.ranges.windows(first_step + done, values.len() - done);
+            let Some(windows) = windows else { break };
+            let (filled, facts) = feed.facts(index, *series, windows, fact, intake)?;
+            if filled.windows == 0 {
+                *wanted = None;
+                break;
+            }
+            let end = done + filled.windows;
+            if let Some(known) = KnownWindows::new(filled, facts, windows) {
+                let word = kernel.of_facts(&known, &mut values[done..end]);
+                known.set_present(word, done, presence);
+            }
+            done = end;
+        }
+        if done > 0 {
+            operator.note.take(&operator.ctx, *series, first_step, presence);
+        }
+        Ok(done)
+    }
+
     /// Adds the samples of a batch.
     #[inline]
     fn take(
@@ -199,12 +256,13 @@ impl<K: Kernel> Row<K> {
         reservation.shrink(std::mem::take(&mut self.charged_bytes));
     }
 
-    /// Writes the values and reports the annotations of a tile's row.
+    /// Writes the values of a tile's row from step `done` on, and reports the annotations of the row.
     #[inline]
     fn roll(
         &mut self,
         operator: &RollupOperator,
         first_step: usize,
+        done: usize,
         tile: &mut Tile,
         index: usize,
         checkpoint: &mut Checkpoint,
@@ -213,10 +271,11 @@ impl<K: Kernel> Row<K> {
         let Some(kernel) = kernel else { return Ok(()) };
         let ranges = &operator.ranges;
         checkpoint.work(tile.steps())?;
+        assert!(done == 0 || mixed.is_none(), "facts are of floats alone");
         match mixed {
             None => {
                 let (values, presence) = tile.row_mut(index);
-                buffer.roll(kernel, ranges, first_step, values, presence, checkpoint)?;
+                buffer.roll(kernel, ranges, first_step, done, values, presence, checkpoint)?;
             }
             Some(mixed) => {
                 mixed.roll(
@@ -244,6 +303,14 @@ impl<K: Kernel> Row<K> {
 }
 
 impl RollupOperator {
+    /// Returns whether facts of windows are all that floats of a series are read for.
+    fn may_use_facts(&self, feed: &Feed<'_>, series: u32) -> bool {
+        let Feed::Cursors(feed) = feed else { return false };
+        !self.ctx.uses_start_timestamps
+            && self.ranges.windows(0, 1).is_some()
+            && !feed.has_histograms(series)
+    }
+
     fn mixed(&self, buffer: &Buffer) -> Box<Mixed> {
         Box::new(Mixed::new(&self.mixing, &self.kernel, &self.ranges, buffer))
     }

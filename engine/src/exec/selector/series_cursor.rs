@@ -5,7 +5,8 @@
 //! If all were open at once, threads would wait for each other in the allocator.
 
 use model::{
-    Advance, Cursor, FilledSteps, LookupSteps, SampleBatch, SeriesSet, SourceError, StepRanges,
+    Advance, Cursor, FilledSteps, FilledWindows, LookupSteps, SampleBatch, SeriesSet, SourceError,
+    StepRanges, WantedFact, WindowFacts, Windows,
 };
 
 /// Number of rows to prefetch ahead.
@@ -73,6 +74,23 @@ impl<'a> SeriesCursor<'a> {
         match self.open(wanted) {
             Some(cursor) => cursor.fill_steps(steps, out),
             None => Ok(FilledSteps::default()),
+        }
+    }
+
+    /// Writes facts of the first windows; see [`Cursor::fill_windows`].
+    ///
+    /// Errors: errors of the cursor.
+    #[inline]
+    pub(in crate::exec) fn fill_windows(
+        &mut self,
+        series: WantedSeries<'a>,
+        windows: Windows,
+        wanted: WantedFact,
+        facts: &mut WindowFacts,
+    ) -> Result<FilledWindows, SourceError> {
+        match self.open(series) {
+            Some(cursor) => cursor.fill_windows(windows, wanted, facts),
+            None => Ok(FilledWindows::default()),
         }
     }
 

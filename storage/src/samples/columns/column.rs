@@ -11,7 +11,7 @@
 //! Counters and most gauges are whole numbers, or have a few decimal places; a value counts as such
 //! if unpacking returns all its 64 bits. This format is used in memory only; chunks are stored.
 
-use model::{Advance, SampleBatch, StepRanges, prefetch};
+use model::{Advance, SampleBatch, StepRanges, is_any_stale, prefetch};
 
 /// Maximum number of decimal places. Up to here both operands of the division are exact, so it
 /// rounds as parsing the decimal does.
@@ -19,6 +19,9 @@ const DIGITS_MAX: usize = 6;
 const POWERS_OF_TEN: [f64; DIGITS_MAX + 1] = [1.0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6];
 /// Skipping fewer samples between two windows costs more than handing them over.
 const GAP_MIN: i64 = 16;
+/// The decreases of values are listed up to this share of the samples, and a few more.
+const FALLS_SHARE: usize = 16;
+const FALLS_MIN: usize = 4;
 /// Whole numbers up to this are exact, and so is the sum of a base and an offset.
 const WHOLE_MAX: f64 = (1_u64 << 51) as f64;
 /// Adding this to a number up to [`WHOLE_MAX`] rounds it to a whole number.
@@ -35,6 +38,9 @@ pub(crate) struct Column {
     max_ms: i64,
     times: Times,
     values: Values,
+    has_stale: bool,
+    /// Indices of the values below the previous one; `None` if they are many.
+    falls: Option<Box<[u32]>>,
 }
 
 #[derive(Debug, PartialEq)]
@@ -67,6 +73,8 @@ impl Column {
             max_ms: *max_ms,
             times: Times::of(timestamps),
             values: Values::of(values),
+            has_stale: is_any_stale(values),
+            falls: falls(values),
         }
     }
 
@@ -98,7 +106,8 @@ impl Column {
             Values::Long { above, .. } => size_of_val(&**above),
             Values::Any(values) => size_of_val(&**values),
         };
-        size_of::<Column>() + times + values
+        let falls = self.falls.as_ref().map_or(0, |falls| size_of_val(&**falls));
+        size_of::<Column>() + times + values + falls
     }
 
     pub(super) fn times(&self) -> &Times {
@@ -109,7 +118,18 @@ impl Column {
         &self.values
     }
 
+    /// Returns whether any value is a staleness marker.
+    pub(crate) fn has_stale(&self) -> bool {
+        self.has_stale
+    }
+
+    /// Returns the indices of the values below the previous one; `None` if they are many.
+    pub(crate) fn falls(&self) -> Option<&[u32]> {
+        self.falls.as_deref()
+    }
+
     /// Returns the time of a sample.
+    #[inline]
     pub(crate) fn time(&self, at: usize) -> i64 {
         self.times.get(self.min_ms, at)
     }
@@ -244,6 +264,16 @@ impl Column {
         self.times.read(self.min_ms, 0, &mut timestamps[start..]);
         self.values.read(0, &mut values[start..]);
     }
+}
+
+fn falls(values: &[f64]) -> Option<Box<[u32]>> {
+    let pairs = || values.windows(2);
+    let count = pairs().map(|pair| usize::from(pair[1] < pair[0])).sum::<usize>();
+    let listed = || (1..).zip(pairs()).filter(|(_, pair)| pair[1] < pair[0]).map(|(at, _)| at);
+    (count <= values.len() / FALLS_SHARE + FALLS_MIN).then(|| match count {
+        0 => Box::default(),
+        _ => listed().collect(),
+    })
 }
 
 impl Times {

@@ -11,6 +11,8 @@ mod column;
 mod lookup;
 #[cfg(test)]
 mod tests;
+mod values;
 
 pub(crate) use cache::{BlockKey, BlockSlots, ColumnCache, ColumnSlot, KeptColumn, Slot};
 pub(crate) use column::Column;
+pub(crate) use values::{WholeSum, extreme_of};

@@ -290,7 +290,7 @@ impl Mixed {
         let place = buffer.place();
         if self.kernel.follows_floats() {
             let (values, presence) = tile.row_mut(row);
-            buffer.roll(kernel, ranges, first_step, values, presence, checkpoint)?;
+            buffer.roll(kernel, ranges, first_step, 0, values, presence, checkpoint)?;
         }
         let samples = buffer.samples();
         let Range { start: mut lo, end: mut hi } = place;

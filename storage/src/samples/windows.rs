@@ -1,0 +1,360 @@
+//! Facts of windows over the parts of a series, from the packed columns.
+//!
+//! ```text
+//! windows        (----------]
+//!                     (----------]
+//!                          (----------]
+//! pieces    [ . . . . . . . ][ . . . . . . . . . ]
+//!                ^ first           ^ last          of the first window
+//! ```
+//!
+//! If the samples are evenly spaced and steps are a multiple apart, first and last samples move by
+//! the same number of samples from window to window. Otherwise they are found window by window.
+
+use model::{FilledWindows, WINDOWS_MAX, WantedFact, WindowFacts, WindowSamples, Windows};
+use smallvec::SmallVec;
+
+use super::columns::extreme_of;
+use super::piece::Piece;
+
+/// Minimum number of windows that are worth to be treated as alike.
+const ALIKE_MIN: usize = 4;
+/// Maximum number of decreases in a window. The sum of more depends on the order of additions in a
+/// way that only the reader of samples knows.
+const FALLS_MAX: usize = 32;
+/// Maximum number of samples of an overlapping window that are read for each window.
+const FOLDED_MAX: usize = 2_048;
+/// Maximum number of windows that read each unpacked value.
+const READS_MAX: usize = 8;
+
+/// Position of a sample.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Place {
+    pub(super) piece: usize,
+    pub(super) at: usize,
+}
+
+/// Consecutive parts of a series.
+pub(super) struct Pieces<'a> {
+    pieces: SmallVec<[Piece<'a>; 4]>,
+    /// Number of the first sample of each piece.
+    numbers: SmallVec<[usize; 4]>,
+    /// Number of samples.
+    len: usize,
+}
+
+/// Value before a decrease, with the number of the sample after it.
+struct Fall {
+    number: usize,
+    before: f64,
+}
+
+/// Decreases in the windows, and those of the current window.
+struct Falls {
+    all: SmallVec<[Fall; 8]>,
+    from: usize,
+    to: usize,
+}
+
+impl<'a> Pieces<'a> {
+    pub(super) fn new() -> Pieces<'a> {
+        Pieces { pieces: SmallVec::new(), numbers: SmallVec::new(), len: 0 }
+    }
+
+    pub(super) fn push(&mut self, piece: Piece<'a>) {
+        self.pieces.push(piece);
+        self.numbers.push(self.len);
+        self.len += piece.len();
+    }
+
+    /// Returns the number of pieces.
+    pub(super) fn count(&self) -> usize {
+        self.pieces.len()
+    }
+
+    /// Returns the number of a sample.
+    #[inline]
+    pub(super) fn number(&self, place: Place) -> usize {
+        self.numbers.get(place.piece).copied().unwrap_or(self.len) + place.at
+    }
+
+    #[inline]
+    fn time(&self, place: Place) -> i64 {
+        self.pieces[place.piece].time(place.at)
+    }
+
+    #[inline]
+    fn value(&self, place: Place) -> f64 {
+        self.pieces[place.piece].value(place.at)
+    }
+
+    /// Returns the place of the first sample from `place` on that is later than `time_ms`; the piece
+    /// after the last one if there is none.
+    #[inline]
+    pub(super) fn after(&self, mut place: Place, time_ms: i64) -> Place {
+        while let Some(piece) = self.pieces.get(place.piece) {
+            place.at += piece.count_until(place.at, time_ms);
+            if place.at < piece.len() {
+                break;
+            }
+            place = Place { piece: place.piece + 1, at: 0 };
+        }
+        place
+    }
+
+    /// Returns the place of the last sample up to `time_ms`, which is not before `place`.
+    #[inline]
+    fn newest(&self, place: Place, time_ms: i64) -> Place {
+        let Place { piece, at } = self.after(place, time_ms);
+        match at.checked_sub(1) {
+            Some(at) => Place { piece, at },
+            None => Place { piece: piece - 1, at: self.pieces[piece - 1].len() - 1 },
+        }
+    }
+
+    /// Writes the facts of the first windows; `place` is not after the first sample of the first
+    /// window. Also returns the place after the last sample of the last window.
+    pub(super) fn fill(
+        &self,
+        place: Place,
+        windows: Windows,
+        wanted: WantedFact,
+        facts: &mut WindowFacts,
+    ) -> (FilledWindows, Place) {
+        let first = self.after(place, windows.after_ms(0));
+        let first_ms = self.pieces.get(first.piece).map_or(i64::MAX, |piece| piece.time(first.at));
+        let empty_count = windows.count_before(first_ms);
+        if empty_count > 0 {
+            facts.samples[0] = WindowSamples::default();
+            let filled =
+                FilledWindows { windows: empty_count, are_alike: true, ..FilledWindows::default() };
+            return (filled, place);
+        }
+        let last = self.newest(first, windows.end_ms(0));
+        if !self.is_cheap(first, last, windows, wanted) {
+            return (FilledWindows::default(), place);
+        }
+        match self.alike(first, last, windows) {
+            Some((count, stride)) if count >= ALIKE_MIN.min(windows.count) => {
+                self.fill_alike(first, last, count, stride, wanted, facts)
+            }
+            _ => self.fill_each(first, windows, wanted, facts),
+        }
+    }
+
+    /// Returns whether reading all samples of each window costs little, if that is needed.
+    fn is_cheap(&self, first: Place, last: Place, windows: Windows, wanted: WantedFact) -> bool {
+        let reads_all = match wanted {
+            WantedFact::Ends | WantedFact::Difference | WantedFact::Increase => false,
+            WantedFact::Min | WantedFact::Max | WantedFact::Sum => true,
+        };
+        if !reads_all || windows.count == 1 || windows.step_ms >= windows.span_ms {
+            return true;
+        }
+        let is_packed = |piece: &Piece<'_>| match piece {
+            Piece::Column(column) => column.is_packed(),
+            // Tails are short.
+            Piece::Tail(_) => true,
+        };
+        let are_packed = self.pieces[first.piece..=last.piece].iter().all(is_packed);
+        let count = self.number(last) - self.number(first) + 1;
+        let reads = windows.span_ms / windows.step_ms.max(1);
+        (are_packed || reads <= READS_MAX as i64) && count <= FOLDED_MAX
+    }
+
+    /// Returns the number of windows, and of samples from window to window, if the samples of all
+    /// are those of the first one, some samples later.
+    fn alike(&self, first: Place, last: Place, windows: Windows) -> Option<(usize, usize)> {
+        let pieces = &self.pieces;
+        let sample_ms = pieces[first.piece].even_step_ms(None)?;
+        let is_even = last.piece == first.piece
+            || pieces[last.piece].even_step_ms(Some(sample_ms)) == Some(sample_ms);
+        if !is_even || windows.step_ms < 1 || windows.step_ms % sample_ms != 0 {
+            return None;
+        }
+        let starts_inside = first.at > 0 || self.time(first) - windows.after_ms(0) <= sample_ms;
+        let ends_inside = windows.end_ms(0) - self.time(last) < sample_ms;
+        if !starts_inside || !ends_inside {
+            return None;
+        }
+        let stride = usize::try_from(windows.step_ms / sample_ms).ok()?;
+        let next_ms = pieces.get(last.piece + 1).map_or(i64::MAX, |piece| piece.time(0));
+        let of = |place: Place| (pieces[place.piece].len() - 1 - place.at) / stride + 1;
+        let count = of(first).min(of(last)).min(windows.count_before(next_ms)).min(windows.count);
+        Some((count, stride))
+    }
+
+    /// Writes the facts of windows whose first and last samples move by `stride` samples.
+    fn fill_alike(
+        &self,
+        first: Place,
+        last: Place,
+        count: usize,
+        stride: usize,
+        wanted: WantedFact,
+        facts: &mut WindowFacts,
+    ) -> (FilledWindows, Place) {
+        let moved = |place: Place, window: usize| Place { at: place.at + window * stride, ..place };
+        facts.samples[0] = self.samples_of(first, last);
+        let mut windows = count;
+        match wanted {
+            WantedFact::Ends | WantedFact::Difference | WantedFact::Increase => {
+                let firsts = &mut facts.first[..count];
+                self.pieces[first.piece].read_strided(first.at, stride, firsts);
+                let lasts = &mut facts.fact[..count];
+                self.pieces[last.piece].read_strided(last.at, stride, lasts);
+                if wanted != WantedFact::Ends {
+                    lasts.iter_mut().zip(firsts).for_each(|(last, first)| *last -= *first);
+                }
+                if wanted == WantedFact::Increase {
+                    let Some(mut falls) = self.falls(first, moved(last, count - 1)) else {
+                        return (FilledWindows::default(), first);
+                    };
+                    let (from, to) = (self.number(first), self.number(last));
+                    let add = |(window, rise): (usize, &mut f64)| {
+                        falls.add(rise, from + window * stride, to + window * stride)
+                    };
+                    windows = lasts.iter_mut().enumerate().map_while(add).count();
+                }
+            }
+            WantedFact::Min | WantedFact::Max | WantedFact::Sum => {
+                let fold = |(window, fact): (usize, &mut f64)| {
+                    let (first, last) = (moved(first, window), moved(last, window));
+                    *fact = self.folded(first, last, wanted)?;
+                    Some(())
+                };
+                windows = facts.fact[..count].iter_mut().enumerate().map_while(fold).count();
+            }
+        }
+        let last = moved(last, windows.saturating_sub(1));
+        let end = Place { at: last.at + 1, ..last };
+        (FilledWindows { windows, are_alike: true, ..FilledWindows::default() }, end)
+    }
+
+    /// Writes the facts of windows one by one.
+    fn fill_each(
+        &self,
+        mut first: Place,
+        windows: Windows,
+        wanted: WantedFact,
+        facts: &mut WindowFacts,
+    ) -> (FilledWindows, Place) {
+        let mut filled = 0;
+        let (mut last, mut end) = (first, first);
+        let newest = self.newest(first, windows.end_ms(windows.count - 1));
+        let mut falls = match wanted {
+            WantedFact::Increase => match self.falls(first, newest) {
+                Some(falls) => falls,
+                None => return (FilledWindows::default(), first),
+            },
+            _ => Falls { all: SmallVec::new(), from: 0, to: 0 },
+        };
+        for window in 0..windows.count.min(WINDOWS_MAX) {
+            first = self.after(first, windows.after_ms(window));
+            let end_ms = windows.end_ms(window);
+            if first.piece == self.pieces.len() || self.time(first) > end_ms {
+                facts.samples[window] = WindowSamples::default();
+                filled += 1;
+                continue;
+            }
+            let from = if self.number(last) < self.number(first) { first } else { last };
+            last = self.newest(from, end_ms);
+            facts.samples[window] = self.samples_of(first, last);
+            facts.first[window] = self.value(first);
+            let fact = &mut facts.fact[window];
+            let known = match wanted {
+                WantedFact::Ends => Some(self.value(last)),
+                WantedFact::Difference => Some(self.value(last) - self.value(first)),
+                WantedFact::Increase => {
+                    let mut rise = self.value(last) - self.value(first);
+                    let (from, to) = (self.number(first), self.number(last));
+                    falls.add(&mut rise, from, to).map(|()| rise)
+                }
+                WantedFact::Min | WantedFact::Max | WantedFact::Sum => {
+                    self.folded(first, last, wanted)
+                }
+            };
+            let Some(known) = known else { break };
+            *fact = known;
+            end = Place { at: last.at + 1, ..last };
+            filled += 1;
+        }
+        (FilledWindows { windows: filled, ..FilledWindows::default() }, end)
+    }
+
+    #[inline]
+    fn samples_of(&self, first: Place, last: Place) -> WindowSamples {
+        WindowSamples {
+            count: self.number(last) - self.number(first) + 1,
+            first_ms: self.time(first),
+            last_ms: self.time(last),
+        }
+    }
+
+    /// Returns the decreases after `first` and up to `last`; `None` if they are not known.
+    fn falls(&self, first: Place, last: Place) -> Option<Falls> {
+        let mut all = SmallVec::new();
+        for at in first.piece..=last.piece {
+            let (piece, number) = (&self.pieces[at], self.numbers[at]);
+            if at > first.piece {
+                let before = &self.pieces[at - 1];
+                let before = before.value(before.len() - 1);
+                if piece.value(0) < before {
+                    all.push(Fall { number, before });
+                }
+            }
+            let start = if at == first.piece { first.at + 1 } else { 1 };
+            let end = if at == last.piece { last.at + 1 } else { piece.len() };
+            let push = |at: usize| {
+                all.push(Fall { number: number + at, before: piece.value(at - 1) });
+            };
+            if start < end && !piece.each_fall(start..end, push) {
+                return None;
+            }
+        }
+        Some(Falls { all, from: 0, to: 0 })
+    }
+
+    /// Returns the extreme or the sum of all values from `first` to `last`; `None` if it is not
+    /// known.
+    fn folded(&self, first: Place, last: Place, wanted: WantedFact) -> Option<f64> {
+        let ranges = (first.piece..=last.piece).map(|at| {
+            let piece = &self.pieces[at];
+            let start = if at == first.piece { first.at } else { 0 };
+            let end = if at == last.piece { last.at + 1 } else { piece.len() };
+            (piece, start..end)
+        });
+        if wanted == WantedFact::Sum {
+            let mut sums = ranges.map(|(piece, range)| piece.whole_sum(range));
+            let first = sums.next()??;
+            return sums.try_fold(first, |sum, next| sum.plus(next?)).map(|sum| sum.total());
+        }
+        let is_max = wanted == WantedFact::Max;
+        let extremes = ranges.filter_map(|(piece, range)| piece.extreme(range, is_max));
+        Some(extreme_of(extremes, is_max).unwrap_or_else(|| self.value(last)))
+    }
+}
+
+impl Falls {
+    /// Adds the values before the decreases between two numbers, the first one exclusive. Later
+    /// calls have later numbers. Returns `None` if they are too many.
+    #[inline]
+    fn add(&mut self, rise: &mut f64, after: usize, until: usize) -> Option<()> {
+        let Falls { all, from, to } = self;
+        while all.get(*from).is_some_and(|fall| fall.number <= after) {
+            *from += 1;
+        }
+        *to = (*to).max(*from);
+        while all.get(*to).is_some_and(|fall| fall.number <= until) {
+            *to += 1;
+        }
+        let falls = &all[*from..*to];
+        if falls.len() > FALLS_MAX {
+            return None;
+        }
+        for fall in falls {
+            *rise += fall.before;
+        }
+        Some(())
+    }
+}
