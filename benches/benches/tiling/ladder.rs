@@ -4,10 +4,10 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use benches::data::GROUP_LABEL;
+use benches::data::{GROUP_LABEL, START_MS};
 use benches::source::decode_each;
 use engine::steps::Steps;
-use model::{Labels, SampleBatch, SeriesSet, is_stale};
+use model::{Advance, Labels, SampleBatch, SeriesSet, is_stale};
 
 /// Query over loaded series.
 pub struct Ladder {
@@ -46,12 +46,24 @@ impl Ladder {
         Ladder { set, steps, lookback_ms, group_of, group_count: names.len(), names }
     }
 
-    /// Only decodes, as the lower bound of all rungs.
-    pub fn decode_only(&self) -> f64 {
+    /// Only decodes, as the lower bound of all rungs over encoded bytes: with `advance_ms`, the bound of
+    /// each call is so much later than that of the one before; otherwise calls have no bound.
+    pub fn decode_only(&self, advance_ms: Option<i64>) -> f64 {
+        let mut batch = SampleBatch::new();
         let mut last = 0.0;
-        decode_each(&*self.set, |_, batch| {
-            last += batch.samples().1.last().copied().unwrap_or(0.0);
-        });
+        for index in 0..self.set.len() {
+            let mut cursor = self.set.cursor(index);
+            let mut until_ms = advance_ms.map_or(i64::MAX, |_| START_MS);
+            loop {
+                batch.clear();
+                let advance = cursor.next_batch(until_ms, &mut batch).expect("bytes are good");
+                last += batch.samples().1.last().copied().unwrap_or(0.0);
+                if advance == Advance::End {
+                    break;
+                }
+                until_ms = until_ms.saturating_add(advance_ms.unwrap_or(0));
+            }
+        }
         last
     }
 

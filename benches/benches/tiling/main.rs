@@ -19,7 +19,8 @@ use engine::steps::Steps;
 use engine::tile::TileShape;
 
 use ladder::{Grouping, Ladder, Sums};
-use tiles::Tiles;
+use tiles::{Tiles, sealed_store};
+use tokio::runtime::Runtime;
 
 #[global_allocator]
 static ALLOCATOR: CountingAllocator = CountingAllocator;
@@ -78,16 +79,16 @@ fn ladder_section(options: &Options) -> String {
         bytes(source.encoded_bytes()),
         source.encoded_bytes() as f64 / shape.sample_count() as f64,
     );
-    let decode = measure(options.run_count, || ladder.decode_only());
-    let _ = writeln!(
-        text,
-        "Decoding alone: {:.1} ms, {:.2} ns a sample (min {:.2}).\n",
-        decode.cpu_ms,
-        decode.cpu_ms * 1e6 / shape.sample_count() as f64,
-        decode.cpu_min_ms * 1e6 / shape.sample_count() as f64,
-    );
+    let _ = writeln!(text, "{}", decoding_table(&ladder, shape, options.run_count));
     let tiles = |threads| tiles_over(&source, shape, STEP_COUNT, threads, TileShape::default());
     let (one, two) = (tiles(1), tiles(2));
+    let runtime = runtime();
+    let store = sealed_store(&runtime, shape, Kind::Counter);
+    let columns = |threads| {
+        let (source, steps) = (Arc::clone(&store), steps(shape, STEP_COUNT));
+        Tiles::new(&runtime, source, steps, LOOKBACK_MS, threads, TileShape::default())
+    };
+    let (columns_one, columns_two) = (columns(1), columns(2));
     let sum: Vec<Rung<'_>> = vec![
         ("binary search per step", Box::new(|| ladder.search_sum(Grouping::ByLabels))),
         ("the same, groups found once", Box::new(|| ladder.search_sum(Grouping::Known))),
@@ -95,17 +96,39 @@ fn ladder_section(options: &Options) -> String {
         ("columnar transposition", Box::new(|| ladder.column_sum())),
         ("tiles (the engine), one thread", Box::new(|| one.sums(SUM))),
         ("tiles, two threads", Box::new(|| two.sums(SUM))),
+        ("the store, columns decoded before, one thread", Box::new(|| columns_one.sums(SUM))),
+        ("the store, two threads", Box::new(|| columns_two.sums(SUM))),
     ];
     let sum_of_rates: Vec<Rung<'_>> = vec![
         ("binary search per step", Box::new(|| ladder.search_rate(Grouping::ByLabels, RANGE_MS))),
         ("the same, groups found once", Box::new(|| ladder.search_rate(Grouping::Known, RANGE_MS))),
         ("tiles (the engine), one thread", Box::new(|| one.sums(SUM_OF_RATES))),
         ("tiles, two threads", Box::new(|| two.sums(SUM_OF_RATES))),
+        (
+            "the store, columns decoded before, one thread",
+            Box::new(|| columns_one.sums(SUM_OF_RATES)),
+        ),
+        ("the store, two threads", Box::new(|| columns_two.sums(SUM_OF_RATES))),
     ];
     for (query, rungs) in [(SUM, sum), (SUM_OF_RATES, sum_of_rates)] {
         let _ = writeln!(text, "`{query}`\n\n{}", ladder_table(rungs, options.run_count));
     }
     text
+}
+
+/// Measures cursors that return a batch of up to 512 samples per call, or at most one or two.
+fn decoding_table(ladder: &Ladder, shape: Shape, run_count: usize) -> String {
+    let rows = [("a batch", None), ("one sample", Some(INTERVAL_MS))].map(|(name, advance_ms)| {
+        let measured = measure(run_count, || ladder.decode_only(advance_ms));
+        let ns = |cpu_ms: f64| format!("{:.2}", cpu_ms * 1e6 / shape.sample_count() as f64);
+        let ms = format!("{:.1}", measured.cpu_ms);
+        vec![name.to_owned(), ms, ns(measured.cpu_ms), ns(measured.cpu_min_ms)]
+    });
+    table(&["decoding alone, per call", "CPU ms", "ns a sample", "min"], &rows)
+}
+
+fn runtime() -> Arc<Runtime> {
+    Arc::new(Runtime::new().expect("threads can be started"))
 }
 
 type Rung<'a> = (&'a str, Box<dyn Fn() -> Sums + 'a>);
@@ -118,7 +141,7 @@ fn tiles_over(
     tile_shape: TileShape,
 ) -> Tiles {
     let steps = steps(shape, step_count);
-    Tiles::new(Arc::new(source.clone()), steps, LOOKBACK_MS, threads, tile_shape)
+    Tiles::new(&runtime(), Arc::new(source.clone()), steps, LOOKBACK_MS, threads, tile_shape)
 }
 
 fn ladder_table(rungs: Vec<Rung<'_>>, run_count: usize) -> String {

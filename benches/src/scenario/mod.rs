@@ -10,3 +10,4 @@ pub mod ask;
 pub mod load;
 pub mod process;
 pub mod server;
+pub mod target;

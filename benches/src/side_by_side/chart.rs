@@ -9,10 +9,9 @@
 //!
 //! The scale is logarithmic: equal distances are equal ratios.
 
-use std::fmt::Write;
-
 use super::report::Report;
 use crate::scenario::ask::Taken;
+use crate::svg::{COLORS, Svg, decades};
 
 const WIDTH: f64 = 860.0;
 /// Left and right limit of the bars, with space for figures on the right.
@@ -24,55 +23,35 @@ const BAR: f64 = 9.0;
 const GROUP_GAP: f64 = 9.0;
 /// Minimum width of a bar.
 const BAR_MIN: f64 = 1.0;
-/// Colors of the servers, reused for further ones.
-const COLORS: [&str; 5] = ["#d9480f", "#4c7fd0", "#8f6fc4", "#3d9a6a", "#9a7d2e"];
-const STYLE: &str = "<style>text{font:11px system-ui,sans-serif;fill:#3b434b}\
-     .title{font-size:14px;font-weight:600}.figure{font-size:8.5px}\
-     line{stroke:#8b949e;stroke-opacity:.35}\
-     @media (prefers-color-scheme:dark){text{fill:#c9d1d9}}</style>";
 
 /// Draws a report: bars of the first server with times, those of the others with ratios to it.
 pub fn draw(report: &Report) -> String {
     let groups = &report.queries;
     let group_height = BAR * report.servers.len() as f64 + GROUP_GAP;
     let bottom = TOP + group_height * groups.len() as f64;
-    let height = bottom + 12.0;
     let medians = groups.iter().flat_map(|asked| asked.servers.iter().map(Taken::median_ms));
     let scale = Scale::over(medians);
-    let mut svg = format!(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height}\" \
-         width=\"{WIDTH}\" height=\"{height}\" role=\"img\">\n{STYLE}\n"
-    );
-    push_head(&mut svg, report);
-    scale.push_lines(&mut svg, bottom);
+    let mut svg = Svg::new(WIDTH, bottom + 12.0);
+    draw_head(&mut svg, report);
+    scale.draw(&mut svg, bottom);
     for (index, asked) in groups.iter().enumerate() {
         let top = TOP + group_height * index as f64;
         let middle = top + (group_height - GROUP_GAP) / 2.0 + 4.0;
-        push_text(&mut svg, "", LEFT - 8.0, middle, "end", &asked.name);
+        svg.text("", LEFT - 8.0, middle, "end", &asked.name);
         let first = asked.servers.first().map_or(f64::NAN, Taken::median_ms);
         for (server, taken) in asked.servers.iter().enumerate() {
             let (y, ms) = (top + BAR * server as f64, taken.median_ms());
             let end = scale.x(ms).max(LEFT + BAR_MIN);
-            push(
-                &mut svg,
-                format_args!(
-                    "<rect x=\"{LEFT}\" y=\"{y:.1}\" width=\"{:.1}\" height=\"{:.1}\" \
-                     fill=\"{}\"/>\n",
-                    end - LEFT,
-                    BAR - 1.0,
-                    COLORS[server % COLORS.len()]
-                ),
-            );
+            svg.bar(LEFT, y, end - LEFT, BAR - 1.0, COLORS[server % COLORS.len()]);
             let figure = if server == 0 {
                 format!("{} ms", three_digits(ms))
             } else {
                 format!("{} ×", three_digits(ms / first))
             };
-            push_text(&mut svg, "figure", end + 4.0, y + BAR - 2.0, "start", &figure);
+            svg.text("figure", end + 4.0, y + BAR - 2.0, "start", &figure);
         }
     }
-    svg.push_str("</svg>\n");
-    svg
+    svg.finish()
 }
 
 /// Scale from milliseconds to positions.
@@ -85,10 +64,8 @@ struct Scale {
 impl Scale {
     /// Returns the scale of whole decades around all positive finite values.
     fn over(values: impl Iterator<Item = f64>) -> Scale {
-        let logs: Vec<f64> = values.map(f64::log10).filter(|log| log.is_finite()).collect();
-        let from = logs.iter().copied().reduce(f64::min).map_or(0, |log| log.floor() as i32);
-        let to = logs.iter().copied().reduce(f64::max).map_or(1, |log| log.ceil() as i32);
-        Scale { from, to: to.max(from + 1) }
+        let (from, to) = decades(values).unwrap_or((0, 1));
+        Scale { from, to }
     }
 
     fn x(&self, ms: f64) -> f64 {
@@ -96,59 +73,26 @@ impl Scale {
         LEFT + part.clamp(0.0, 1.0) * (RIGHT - LEFT)
     }
 
-    fn push_lines(&self, svg: &mut String, bottom: f64) {
+    fn draw(&self, svg: &mut Svg, bottom: f64) {
         for power in self.from..=self.to {
             let x = self.x(10f64.powi(power));
-            let (y1, label) = (TOP - 8.0, format!("{} ms", 10f64.powi(power)));
-            push(
-                svg,
-                format_args!("<line x1=\"{x:.1}\" y1=\"{y1}\" x2=\"{x:.1}\" y2=\"{bottom}\"/>\n"),
-            );
-            push_text(svg, "", x, y1 - 4.0, "middle", &label);
+            let top = TOP - 8.0;
+            svg.line((x, top), (x, bottom));
+            svg.text("", x, top - 4.0, "middle", &format!("{} ms", 10f64.powi(power)));
         }
     }
 }
 
-fn push_head(svg: &mut String, report: &Report) {
+fn draw_head(svg: &mut Svg, report: &Report) {
     let runs =
         report.queries.first().and_then(|q| q.servers.first()).map_or(0, |t| t.wall_ms.len());
     let title = format!(
         "{}: {} series of {} samples, medians of {runs}, shorter is faster",
         report.dataset, report.series, report.scrapes
     );
-    push_text(svg, "title", 12.0, 22.0, "start", &title);
-    let mut x = 12.0;
-    for (index, server) in report.servers.iter().enumerate() {
-        let color = COLORS[index % COLORS.len()];
-        push(
-            svg,
-            format_args!(
-                "<rect x=\"{x}\" y=\"34\" width=\"10\" height=\"10\" fill=\"{color}\"/>\n"
-            ),
-        );
-        push_text(svg, "", x + 15.0, 43.0, "start", &server.name);
-        x += 40.0 + 7.0 * server.name.chars().count() as f64;
-    }
-}
-
-fn push_text(svg: &mut String, class: &str, x: f64, y: f64, anchor: &str, text: &str) {
-    let class = if class.is_empty() { String::new() } else { format!(" class=\"{class}\"") };
-    let text = escape(text);
-    push(
-        svg,
-        format_args!(
-            "<text{class} x=\"{x:.1}\" y=\"{y:.1}\" text-anchor=\"{anchor}\">{text}</text>\n"
-        ),
-    );
-}
-
-fn push(svg: &mut String, text: std::fmt::Arguments<'_>) {
-    // Writing into a string cannot fail.
-    let _ = svg.write_fmt(text);
-}
-
-fn escape(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
+    svg.text("title", 12.0, 22.0, "start", &title);
+    let names: Vec<&str> = report.servers.iter().map(|server| server.name.as_str()).collect();
+    svg.legend(&names, 34.0);
 }
 
 /// Formats a figure with at most three digits, unless it is longer.

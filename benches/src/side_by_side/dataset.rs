@@ -16,6 +16,14 @@ pub const INTERVAL_MS: i64 = 15_000;
 const SCRAPES_PER_HOUR: usize = 240;
 /// Maximum jitter of a gauge's scrape.
 const JITTER_MS: u64 = 50;
+/// Maximum jitter of every scrape of a dataset with jitter.
+const STRONG_JITTER_MS: u64 = 500;
+/// Scrape intervals of a dataset with mixed intervals, as multiples of [`INTERVAL_MS`].
+const INTERVAL_FACTORS: [usize; 3] = [1, 2, 4];
+/// In a dataset with gaps, one of so many scrapes is the first failed one …
+const GAP_DISTANCE: u64 = 100;
+/// … of at most so many.
+const GAP_SCRAPES: u64 = 10;
 /// Maximum number of scrapes by which a sample is sent late, ten minutes.
 const LATE_SCRAPES: u64 = 40;
 /// Paths of the counters.
@@ -55,20 +63,38 @@ pub struct Dataset {
     pub scrapes: usize,
     /// Scrapes of a series in one request.
     pub scrapes_per_request: usize,
-    /// True if a third of the targets is replaced every hour.
-    pub is_churning: bool,
-    /// True if a tenth of the samples is sent up to [`LATE_SCRAPES`] scrapes later.
-    pub is_late: bool,
+    /// Behavior of targets and senders.
+    pub behavior: Behavior,
     /// Time between two of the 512 steps of a query in s.
     pub step_s: i64,
 }
 
+/// Behavior of targets and senders.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Behavior {
+    /// Evenly spaced scrapes, except for a small jitter of gauges.
+    Steady,
+    /// A third of the targets is replaced every hour.
+    Churn,
+    /// A tenth of the samples is sent up to [`LATE_SCRAPES`] scrapes later.
+    Late,
+    /// Every scrape is up to [`STRONG_JITTER_MS`] early or late.
+    Jitter,
+    /// Targets have different scrape intervals.
+    MixedIntervals,
+    /// Scrapes fail, which staleness markers report.
+    Gaps,
+}
+
 /// All datasets.
-pub const DATASETS: [Dataset; 5] = [
+pub const DATASETS: [Dataset; 8] = [
     SMALL,
     Dataset { name: "wide", clusters: 10, scrapes: 240, step_s: 5, ..SMALL },
-    Dataset { name: "churn", is_churning: true, ..SMALL },
-    Dataset { name: "late", is_late: true, ..SMALL },
+    Dataset { name: "churn", behavior: Behavior::Churn, ..SMALL },
+    Dataset { name: "late", behavior: Behavior::Late, ..SMALL },
+    Dataset { name: "jitter", behavior: Behavior::Jitter, ..SMALL },
+    Dataset { name: "mixed", behavior: Behavior::MixedIntervals, ..SMALL },
+    Dataset { name: "gaps", behavior: Behavior::Gaps, ..SMALL },
     Dataset {
         name: "long",
         counters: 96,
@@ -90,8 +116,7 @@ const SMALL: Dataset = Dataset {
     histograms: 100,
     scrapes: 1_024,
     scrapes_per_request: 1,
-    is_churning: false,
-    is_late: false,
+    behavior: Behavior::Steady,
     step_s: 15,
 };
 
@@ -187,6 +212,8 @@ struct Target {
     series: Vec<Series>,
     /// Samples to be sent late.
     held_back: Vec<HeldBack>,
+    /// First scrape after the current gap.
+    gap_end: usize,
 }
 
 /// Sample that is sent with a later scrape.
@@ -194,6 +221,23 @@ struct HeldBack {
     scrape: usize,
     series_index: usize,
     sample: (i64, f64),
+}
+
+/// Result of a scrape.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum ScrapeResult {
+    Values,
+    /// The first of some failed scrapes: staleness markers are sent.
+    Failed,
+}
+
+/// Returns the maximum jitter of a target's scrapes.
+fn jitter_ms(dataset: &Dataset, kind: Kind) -> u64 {
+    match (dataset.behavior, kind) {
+        (Behavior::Jitter, _) => STRONG_JITTER_MS,
+        (_, Kind::Gauges) => JITTER_MS,
+        (_, Kind::Counters | Kind::Histogram) => 0,
+    }
 }
 
 struct Series {
@@ -207,11 +251,20 @@ impl Target {
     fn new(dataset: &Dataset, kind: Kind, cluster: usize, index: usize) -> Target {
         let seed = (cluster as u64) << 32 | (kind as u64) << 24 | index as u64;
         let mut random = Random::new(seed);
-        let margin = JITTER_MS as i64 + 1;
+        let margin = jitter_ms(dataset, kind) as i64 + 1;
         let phase_ms = margin + random.below((INTERVAL_MS - 2 * margin) as u64) as i64;
         let (series, held_back) = (Vec::new(), Vec::new());
-        let mut target =
-            Target { kind, cluster, index, generation: 0, phase_ms, random, series, held_back };
+        let mut target = Target {
+            kind,
+            cluster,
+            index,
+            generation: 0,
+            phase_ms,
+            random,
+            series,
+            held_back,
+            gap_end: 0,
+        };
         let labels = target.labels(dataset);
         for (position, labels) in labels.into_iter().enumerate() {
             let (value, growth) = match kind {
@@ -286,20 +339,21 @@ impl Target {
         encoder: &mut RequestEncoder,
     ) -> usize {
         let mut count = 0;
-        if dataset.is_churning && self.ends_at(scrapes.start) {
+        if dataset.behavior == Behavior::Churn && self.ends_at(scrapes.start) {
             count += self.replace(dataset, self.time_ms(start_ms, scrapes.start), encoder);
         }
         let mut samples = vec![Vec::with_capacity(scrapes.len()); self.series.len()];
         for scrape in scrapes.clone() {
             self.advance();
-            let jitter_ms = match self.kind {
-                Kind::Gauges => self.random.below(2 * JITTER_MS + 1) as i64 - JITTER_MS as i64,
-                Kind::Counters | Kind::Histogram => 0,
-            };
-            let time_ms = self.time_ms(start_ms, scrape) + jitter_ms;
+            let Some(result) = self.scrape_result(dataset.behavior, scrape) else { continue };
+            let time_ms = self.time_ms(start_ms, scrape) + self.jitter(dataset);
             for (series_index, samples) in samples.iter_mut().enumerate() {
-                let sample = (time_ms, self.series[series_index].value);
-                if dataset.is_late && self.random.below(10) == 0 {
+                let value = match result {
+                    ScrapeResult::Values => self.series[series_index].value,
+                    ScrapeResult::Failed => STALE,
+                };
+                let sample = (time_ms, value);
+                if dataset.behavior == Behavior::Late && self.random.below(10) == 0 {
                     let scrape = scrape + 1 + self.random.below(LATE_SCRAPES) as usize;
                     self.held_back.push(HeldBack { scrape, series_index, sample });
                 } else {
@@ -318,6 +372,31 @@ impl Target {
             count += 1;
         }
         count
+    }
+
+    /// Returns the result of a scrape; `None` if it yields no samples, not even markers.
+    fn scrape_result(&mut self, behavior: Behavior, scrape: usize) -> Option<ScrapeResult> {
+        match behavior {
+            Behavior::MixedIntervals => {
+                let factor = INTERVAL_FACTORS[self.index % INTERVAL_FACTORS.len()];
+                scrape.is_multiple_of(factor).then_some(ScrapeResult::Values)
+            }
+            Behavior::Gaps if scrape < self.gap_end => None,
+            // After a gap, at least one scrape succeeds.
+            Behavior::Gaps if scrape > self.gap_end && self.random.below(GAP_DISTANCE) == 0 => {
+                self.gap_end = scrape + 1 + self.random.below(GAP_SCRAPES) as usize;
+                Some(ScrapeResult::Failed)
+            }
+            _ => Some(ScrapeResult::Values),
+        }
+    }
+
+    /// Returns how late a scrape is, in ms.
+    fn jitter(&mut self, dataset: &Dataset) -> i64 {
+        match jitter_ms(dataset, self.kind) {
+            0 => 0,
+            limit_ms => self.random.below(2 * limit_ms + 1) as i64 - limit_ms as i64,
+        }
     }
 
     fn time_ms(&self, start_ms: i64, scrape: usize) -> i64 {
@@ -419,7 +498,7 @@ mod tests {
             gauge_pairs: 6,
             histograms: 3,
             // More than two hours if targets are replaced.
-            scrapes: if like.is_churning { 500 } else { 130 },
+            scrapes: if like.behavior == Behavior::Churn { 500 } else { 130 },
             ..*like
         }
     }
@@ -431,7 +510,7 @@ mod tests {
     #[test]
     fn datasets_have_documented_sizes() {
         let counts = DATASETS.map(|dataset| dataset.series_count());
-        assert_eq!(counts, [7_400, 74_000, 7_400, 7_400, 200]);
+        assert_eq!(counts, [7_400, 74_000, 7_400, 7_400, 7_400, 7_400, 7_400, 200]);
         for dataset in DATASETS {
             let parts = dataset.parts(3);
             let series: usize =
@@ -459,7 +538,7 @@ mod tests {
             for (labels, samples) in held(&dataset, 2, 100) {
                 assert!(labels.is_sorted(), "{labels:?}");
                 let is_sorted = samples.is_sorted_by(|a, b| a.0 < b.0);
-                assert_eq!(is_sorted, !dataset.is_late, "{labels:?}");
+                assert_eq!(is_sorted, dataset.behavior != Behavior::Late, "{labels:?}");
                 let times: BTreeSet<i64> = samples.iter().map(|(time_ms, _)| *time_ms).collect();
                 assert_eq!(times.len(), samples.len(), "{labels:?}");
                 assert!(samples.iter().all(|(t, _)| (0..dataset.end_ms(0)).contains(t)));
@@ -490,7 +569,7 @@ mod tests {
     #[test]
     fn a_third_of_the_targets_is_replaced_every_hour() {
         let dataset = Dataset { clusters: 1, ..tiny(&DATASETS[2]) };
-        assert!(dataset.is_churning && dataset.scrapes > 2 * SCRAPES_PER_HOUR);
+        assert!(dataset.behavior == Behavior::Churn && dataset.scrapes > 2 * SCRAPES_PER_HOUR);
         let held = held(&dataset, 2, 100);
         let is_end = |(_, value): &(i64, f64)| value.to_bits() == STALE.to_bits();
         let (ended, going): (Vec<_>, Vec<_>) =
@@ -504,5 +583,45 @@ mod tests {
         }
         let values: BTreeSet<_> = held.values().map(Vec::len).collect();
         assert_eq!(values, BTreeSet::from([241, 481, 500 - 240, 500 - 480, 500]));
+    }
+
+    fn by_behavior(behavior: Behavior) -> Held {
+        let dataset = DATASETS.iter().find(|dataset| dataset.behavior == behavior).unwrap();
+        held(&tiny(dataset), 2, 100)
+    }
+
+    #[test]
+    fn jitter_concerns_all_series() {
+        for (labels, samples) in by_behavior(Behavior::Jitter) {
+            let distances = samples.windows(2).map(|pair| pair[1].0 - pair[0].0);
+            let distances: BTreeSet<i64> = distances.collect();
+            assert!(distances.len() > 50, "{labels:?}: {distances:?}");
+            let limit_ms = 2 * STRONG_JITTER_MS as i64;
+            assert!(distances.iter().all(|ms| (ms - INTERVAL_MS).abs() <= limit_ms));
+        }
+    }
+
+    #[test]
+    fn targets_have_one_of_several_intervals() {
+        let counts: BTreeSet<_> =
+            by_behavior(Behavior::MixedIntervals).values().map(Vec::len).collect();
+        assert_eq!(counts, BTreeSet::from([130, 65, 33]));
+    }
+
+    #[test]
+    fn gaps_begin_with_staleness_markers() {
+        let is_end = |(_, value): &(i64, f64)| value.to_bits() == STALE.to_bits();
+        let (mut ends, mut gaps) = (0, 0);
+        for (labels, samples) in by_behavior(Behavior::Gaps) {
+            for pair in samples.windows(2) {
+                let distance_ms = pair[1].0 - pair[0].0;
+                assert!(!is_end(&pair[0]) || !is_end(&pair[1]), "{labels:?}");
+                let is_gap = distance_ms > INTERVAL_MS + 2 * JITTER_MS as i64;
+                assert!(!is_gap || is_end(&pair[0]), "{labels:?}");
+                ends += usize::from(is_end(&pair[0]));
+                gaps += usize::from(is_gap);
+            }
+        }
+        assert!(gaps > 50 && ends >= gaps, "{gaps} gaps after {ends} markers");
     }
 }

@@ -1,15 +1,14 @@
 //! Command line.
 
 use std::ffi::OsString;
-use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser};
 
 use super::dataset::{DATASETS, Dataset};
-use crate::options::{ReportOptions, build_server, count, duration_s};
-use crate::scenario::server::{Program, Server};
+use crate::options::{ReportOptions, count, duration_s};
+use crate::scenario::target::{self, Target};
 
 /// Loads the same data into several servers and asks all of them the same queries, in turn.
 #[derive(Debug, Clone, Parser)]
@@ -18,9 +17,10 @@ pub struct Options {
     /// Server to start on an empty store: [NAME:]tessella[=BINARY] (default: the release binary,
     /// which is built), [NAME:]prometheus=BINARY or [NAME:]victoria-metrics=BINARY. The first server
     /// is the reference of the comparison.
-    #[arg(long = "start", value_name = "SERVER", value_parser = target, required = true)]
+    #[arg(long = "start", value_name = "SERVER", value_parser = target::parse, required = true)]
     pub servers: Vec<Target>,
-    /// Dataset: small, wide, churn, late, long, or all of them, one after the other.
+    /// Dataset: small, wide, churn, late, jitter, mixed, gaps, long, or all of them, one
+    /// after the other.
     #[arg(long = "dataset", value_name = "NAME", default_value = "small", value_parser = datasets)]
     pub datasets: Datasets,
     /// Age of the newest sample, such as 3m or 24h.
@@ -47,59 +47,14 @@ pub struct Options {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Datasets(pub Vec<Dataset>);
 
-/// Server to start.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Target {
-    /// Name in tables.
-    pub name: String,
-    program: Program,
-    binary: Option<PathBuf>,
-}
-
-impl Target {
-    /// Starts the server on a store below a directory.
-    ///
-    /// Errors: it does not become ready.
-    pub fn open(&self, directory: &Path) -> io::Result<Server> {
-        let binary = self.binary.clone().map_or_else(build_server, Ok)?;
-        Server::start(&self.name, self.program, &binary, directory)
-    }
-}
-
-const PROGRAMS: [(&str, Program); 3] = [
-    ("tessella", Program::Tessella),
-    ("prometheus", Program::Prometheus),
-    ("victoria-metrics", Program::VictoriaMetrics),
-];
-
 /// Parses the command line, of which the first word is the program's.
 ///
 /// Errors: a mistake in it, for the user; or the help text.
 pub fn parse(words: impl Iterator<Item = OsString>) -> Result<Options, clap::Error> {
     let options = Options::try_parse_from(words)?;
-    for (index, server) in options.servers.iter().enumerate() {
-        if options.servers[..index].iter().any(|earlier| earlier.name == server.name) {
-            let message = format!("two servers have the name {}", server.name);
-            return Err(Options::command().error(ErrorKind::ValueValidation, message));
-        }
-    }
+    target::check_names(&options.servers)
+        .map_err(|message| Options::command().error(ErrorKind::ValueValidation, message))?;
     Ok(options)
-}
-
-fn target(text: &str) -> Result<Target, String> {
-    let (what, binary) = match text.split_once('=') {
-        Some((what, binary)) => (what, Some(PathBuf::from(binary))),
-        None => (text, None),
-    };
-    let (name, program) = what.split_once(':').unwrap_or((what, what));
-    let (_, program) = PROGRAMS
-        .into_iter()
-        .find(|(known, _)| *known == program)
-        .ok_or(format!("{program} is not one of tessella, prometheus, victoria-metrics"))?;
-    if binary.is_none() && program != Program::Tessella {
-        return Err(format!("{text} needs =BINARY"));
-    }
-    Ok(Target { name: name.to_owned(), program, binary })
 }
 
 fn datasets(name: &str) -> Result<Datasets, String> {
@@ -120,15 +75,10 @@ mod tests {
     }
 
     #[test]
-    fn servers_are_named_by_program_or_prefix() {
+    fn defaults_are_those_of_the_documentation() {
         let options = read("--start tessella --start old:prometheus=/p --age 24h").unwrap();
-        let target = |name: &str, program, binary: Option<&str>| Target {
-            name: name.to_owned(),
-            program,
-            binary: binary.map(PathBuf::from),
-        };
-        let old = target("old", Program::Prometheus, Some("/p"));
-        assert_eq!(options.servers, [target("tessella", Program::Tessella, None), old]);
+        let names: Vec<&str> = options.servers.iter().map(|server| server.name.as_str()).collect();
+        assert_eq!(names, ["tessella", "old"]);
         assert_eq!((options.age_s, options.runs, options.settle_s), (86_400, 9, 300));
     }
 

@@ -79,10 +79,9 @@ impl Report {
         row("… once settled, MiB", &|s| mib(s.loaded.resident_settled.now));
         row("resident after the queries, MiB", &|s| mib(s.resident.now));
         row("peak, MiB", &|s| mib(s.resident.peak));
-        let samples = (self.series * self.scrapes) as f64;
         row("bytes a sample on disk", &|s| {
             let remark = if s.loaded.is_settled { "" } else { " (not settled)" };
-            format!("{:.2}{remark}", s.disk_bytes as f64 / samples)
+            format!("{:.2}{remark}", s.disk_bytes as f64 / s.loaded.samples as f64)
         });
         let head = self.head("");
         measure::table(&head.iter().map(String::as_str).collect::<Vec<_>>(), &rows)
@@ -166,7 +165,7 @@ pub(super) mod tests {
     pub fn report(servers: &[&str], queries: &[(&str, &[f64])]) -> Report {
         let server = |name: &&str| ServerFigures {
             name: (*name).to_owned(),
-            loaded: Loaded { samples: 12, seconds: 4.0, is_settled: true, ..Loaded::default() },
+            loaded: Loaded { samples: 2048, seconds: 4.0, is_settled: true, ..Loaded::default() },
             resident: Resident { now: 1 << 20, peak: 3 << 20 },
             disk_bytes: 4_096,
         };
@@ -196,7 +195,7 @@ pub(super) mod tests {
             "{text}"
         );
         assert!(text.contains("| bytes a sample on disk | 2.00 | 2.00 |"), "{text}");
-        assert!(text.contains("| samples a second | 3 | 3 |"), "{text}");
+        assert!(text.contains("| samples a second | 512 | 512 |"), "{text}");
         assert!(text.contains("| peak, MiB | 3 | 3 |"), "{text}");
     }
 
