@@ -142,17 +142,17 @@ impl Place {
             Place::Disk => {
                 let folder = folder.join(name);
                 let url = folder.display().to_string();
-                Site { url, folder: Some(folder), variables: Vec::new(), log_bytes: 64 << 10 }
+                Site { url, folder: Some(folder), variables: Vec::new(), log_bytes: 16 << 10 }
             }
             Place::Bucket(server) => {
                 let url = format!("s3://{BUCKET}/store/{name}");
                 let folder = server.folder().map(|folder| folder.join("store").join(name));
-                Site { url, folder, variables: server.variables(), log_bytes: 4 << 10 }
+                Site { url, folder, variables: server.variables(), log_bytes: 1 << 10 }
             }
             Place::Emulator(emulator) => {
                 let url = format!("{}/store/{name}", emulator.url);
                 let variables = emulator.variables.clone();
-                Site { url, folder: None, variables, log_bytes: 4 << 10 }
+                Site { url, folder: None, variables, log_bytes: 1 << 10 }
             }
         }
     }
