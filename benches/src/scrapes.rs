@@ -1,5 +1,6 @@
 //! Scrapes of counters and gauges with labels as in a cluster, sent by independent senders.
 
+use std::collections::BTreeMap;
 use std::io;
 
 use prost::Message;
@@ -112,10 +113,11 @@ fn body_of(encoder: &RequestEncoder, protocol: Protocol) -> Vec<u8> {
     }
 }
 
-/// Returns a request with the series as gauges, and all labels as attributes of data points.
+/// Returns a request with a gauge for each metric, and all labels as attributes of data points.
 fn otlp(request: &WriteRequest) -> otlppb::Request {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    let metrics = request.timeseries.iter().map(|series| {
+    let mut metrics = BTreeMap::<String, Vec<NumberPoint>>::new();
+    for series in &request.timeseries {
         let (name, others): (Vec<_>, Vec<_>) =
             series.labels.iter().partition(|label| label.name == b"__name__");
         let attributes: Vec<_> = others
@@ -129,9 +131,11 @@ fn otlp(request: &WriteRequest) -> otlppb::Request {
             ..NumberPoint::default()
         });
         let name = name.first().map_or_else(String::new, |label| text(&label.value));
-        let data_points = points.collect();
-        otlppb::metric(&name, "", Data::Gauge(Numbers { data_points, ..Numbers::default() }))
-    });
+        metrics.entry(name).or_default().extend(points);
+    }
+    let gauge = |data_points| Data::Gauge(Numbers { data_points, ..Numbers::default() });
+    let metrics = metrics.into_iter();
+    let metrics = metrics.map(|(name, points)| otlppb::metric(&name, "", gauge(points)));
     otlppb::request(Vec::new(), metrics.collect())
 }
 
