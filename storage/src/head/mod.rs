@@ -6,6 +6,7 @@
 mod active;
 pub(crate) mod cardinality;
 mod drop;
+mod forget;
 mod order;
 pub(crate) mod series;
 mod slots;
@@ -178,44 +179,6 @@ impl Head {
             index.insert(slot, &labels);
         }
         self.index_bytes.store(index.bytes(), Ordering::Relaxed);
-    }
-
-    /// Removes empty series for which `is_idle` returns true. Returns their number.
-    ///
-    /// The caller blocks commits, so that no slot is reused before this has returned. It also
-    /// counts the bytes of the remaining series again.
-    pub(crate) fn forget(&self, mut is_idle: impl FnMut(&HeadSeries) -> bool) -> usize {
-        let (mut count, mut bytes) = (0, 0);
-        for shard_index in 0..SHARD_COUNT {
-            let mut removed = Vec::new();
-            {
-                let mut shard = self.lock_shard(shard_index);
-                for (entry, slot) in shard.0.iter_mut().enumerate() {
-                    if slot.as_ref().is_some_and(|s| s.is_empty() && is_idle(s))
-                        && let Some(series) = slot.take()
-                    {
-                        if series.is_active {
-                            self.active.leave(&series.labels);
-                        }
-                        let place = SlotPlace { shard: shard_index, entry };
-                        removed.push((place.slot(), series.labels));
-                    }
-                    bytes += slot.as_ref().map_or(0, |series| series.bytes());
-                }
-            }
-            count += removed.len();
-            for (slot, labels) in removed {
-                self.forget_one(slot, &labels);
-            }
-        }
-        if count > 0 {
-            // Last, and before a slot is reused: a selection that has found a removed series has
-            // read an earlier generation, and detects the change.
-            self.generation.fetch_add(1, Ordering::AcqRel);
-        }
-        self.series_bytes.store(bytes, Ordering::Relaxed);
-        self.index_bytes.store(self.index_read().bytes(), Ordering::Relaxed);
-        count
     }
 
     /// Removes empty series whose newest sample has been deleted. Otherwise, their label names and

@@ -186,12 +186,18 @@ pub(crate) fn idle_since_ms(now_ms: i64, newest_ms: i64) -> i64 {
     now_ms.min(newest_ms).saturating_sub(IDLE_MS)
 }
 
-/// Removes empty series that are idle, or all empty series if memory is short.
+/// Removes empty series that are idle, or all empty series if memory is short. Commits take turns
+/// with it.
 async fn forget_idle(core: &Core, now_ms: i64) {
-    let log = core.log.lock().await;
-    let idle_since_ms = idle_since_ms(now_ms, log.newest_ms);
     let is_short = core.head.bytes() >= core.head.limits().bytes_max / 2;
-    core.head.forget(|series| is_short || series.newest_ms < idle_since_ms);
+    let mut turns = core.head.forget_in_turns();
+    loop {
+        let log = core.log.lock().await;
+        let idle_since_ms = idle_since_ms(now_ms, log.newest_ms);
+        if !turns.next(|series| is_short || series.newest_ms < idle_since_ms) {
+            return;
+        }
+    }
 }
 
 /// Runs long work on a blocking thread.

@@ -38,12 +38,17 @@ async fn run_phases(
     let shared = Arc::clone(core);
     let mut series = blocking(move || gather(&shared, scope)).await?;
     register(core, scope.window.partition(), &mut series).await?;
-    series.sort_unstable_by_key(|series| (series.metric, series.id));
-    let series = Arc::new(series);
+    let series = blocking(move || {
+        series.sort_unstable_by_key(|series| (series.metric, series.id));
+        Arc::new(series)
+    })
+    .await?;
     let blocks = write_blocks(core, state, scope, &series, intents).await?;
     let (block_count, block_bytes) = (blocks.count, blocks.bytes);
     publish(core, state, scope, blocks, intents).await?;
-    forget(core, scope, &series);
+    let (shared, sealed) = (Arc::clone(core), Arc::clone(&series));
+    // The commit that waits for this task's thread would wait for all series.
+    blocking(move || forget(&shared, scope, &sealed)).await?;
     core.counters.note_seal(block_count, block_bytes);
     let (window, epoch) = (scope.window.number(), scope.epoch.number());
     tracing::debug!(window, epoch, series = series.len(), block_count, block_bytes, "sealed");

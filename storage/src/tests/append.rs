@@ -424,6 +424,43 @@ fn idle_series_leave_the_head_and_stay_readable() {
 }
 
 #[test]
+fn writes_between_the_turns_of_forgetting_stay() {
+    harness::run(async {
+        let store = open(&harness::memory()).await.unwrap();
+        let series = |number: usize| labels(&[("n", &number.to_string())]);
+        let mut expected = Vec::new();
+        for number in 0..200 {
+            store.append(batch(&series(number), &[(1, 1.0)])).await.unwrap();
+            expected.push((series(number), vec![(1, 1.0_f64.to_bits())]));
+        }
+        store.seal_all().await.unwrap();
+        let core = store.core();
+        let mut turns = core.head.forget_in_turns();
+        for turn in 0.. {
+            let is_any = {
+                let _log = core.log.lock().await;
+                turns.next(|_| true)
+            };
+            if !is_any {
+                break;
+            }
+            // Series of earlier and of later turns.
+            if turn < 50 {
+                store.append(batch(&series(turn * 4), &[(2, 2.0)])).await.unwrap();
+                expected[turn * 4].1.push((2, 2.0_f64.to_bits()));
+            }
+        }
+        expected.sort_by(|a, b| a.0.cmp(&b.0));
+        assert_eq!(read_all(&store).await.unwrap(), expected);
+        assert_eq!(store.stats().head_series, 50);
+        let counted = core.head.bytes();
+        let _log = core.log.lock().await;
+        core.head.forget(|_| false);
+        assert!(counted >= core.head.bytes(), "{counted}");
+    });
+}
+
+#[test]
 fn a_slot_found_before_its_series_was_forgotten_is_looked_up_again() {
     for is_reused in [false, true] {
         harness::run(async {
