@@ -61,7 +61,7 @@ const GAUGES: [(&str, &str, Getter); 20] = [
 ];
 
 /// Name, help and getter of counters.
-const COUNTERS: [(&str, &str, Getter); 33] = [
+const COUNTERS: [(&str, &str, Getter); 35] = [
     (
         "tessella_storage_block_cache_hits_total",
         "Lookups of blocks and indexes that were in memory.",
@@ -188,6 +188,16 @@ const COUNTERS: [(&str, &str, Getter); 33] = [
         "tessella_storage_columns_evicted_total",
         "Runs of decoded samples evicted from the cache.",
         |s| s.columns_evicted,
+    ),
+    (
+        "tessella_storage_kept_selections_hits_total",
+        "Selections whose loaded series an earlier query had kept.",
+        |s| s.kept_selections_hits,
+    ),
+    (
+        "tessella_storage_kept_selections_misses_total",
+        "Selections of at least 64 series that were loaded.",
+        |s| s.kept_selections_misses,
     ),
 ];
 

@@ -31,6 +31,7 @@ use crate::log::queue::Queue;
 use crate::lsm::{Lsm, ReadTracker};
 use crate::metadata::Metadata;
 use crate::options::StoreOptions;
+use crate::read::kept::KeptSets;
 use crate::retention::{
     ClockReading, Keeping, Observed, RETENTION_RULES_MAX, ReferenceTime, Retention, RetentionTime,
 };
@@ -54,6 +55,8 @@ pub(crate) struct Core {
     pub(crate) metadata: Metadata,
     /// Decoded floats of earlier reads.
     pub(crate) columns: Arc<ColumnCache>,
+    /// Loaded series of earlier selections.
+    pub(crate) kept_sets: KeptSets,
     pub(crate) options: StoreOptions,
     /// Present retention.
     pub(crate) keeping: RwLock<Arc<Keeping>>,

@@ -21,6 +21,7 @@ use crate::lsm::{Lsm, ReadTracker};
 use crate::meta::Meta;
 use crate::metadata::Metadata;
 use crate::options::StoreOptions;
+use crate::read::kept::KeptSets;
 use crate::retention::{Keeping, ReferenceTime, Rule};
 use crate::samples::columns::ColumnCache;
 
@@ -66,6 +67,7 @@ impl Core {
             exemplar_ring,
             metadata,
             columns: Arc::new(ColumnCache::new(options.columns_bytes_max)),
+            kept_sets: KeptSets::new(&options.sizes),
             log: tokio::sync::Mutex::new(log),
             selections: ReadTracker::default(),
             tombstones,

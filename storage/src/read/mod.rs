@@ -4,6 +4,7 @@
 //! seen twice, which the cursor merges, and never missed.
 
 pub(crate) mod blocks;
+pub(crate) mod kept;
 pub(crate) mod names;
 mod newest;
 mod order;

@@ -1,9 +1,13 @@
 //! Newest samples of series that the head has in memory.
 
+use std::fmt;
+use std::sync::Arc;
+
 use model::{Advance, Cursor, Labels, Reservation, SampleBatch, SeriesSet, SourceError};
 use roaring::RoaringBitmap;
 use smallvec::smallvec;
 
+use super::kept::HeldOnce;
 use super::order::FoundSeries;
 use crate::head::series::{HeadSeries, NONE};
 use crate::samples::part::{Part, TailRoom};
@@ -63,24 +67,38 @@ pub(super) fn found(newest: Vec<Newest>) -> Vec<FoundSeries> {
     found
 }
 
-/// Series with one float each, sorted by labels.
+/// Series with one float each, of one query.
 pub(super) struct NewestSet {
-    pub(super) series: Vec<Newest>,
+    pub(super) newest: Arc<NewestSeries>,
     /// Memory charge, released on drop.
     pub(super) _charge: Reservation,
 }
 
+/// Series with one float each, sorted by labels.
+pub(super) struct NewestSeries {
+    pub(super) series: Vec<Newest>,
+    /// Bytes that each query charges for them.
+    pub(super) charged_bytes: u64,
+    pub(super) held: HeldOnce,
+}
+
+impl fmt::Debug for NewestSeries {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("NewestSeries").field("len", &self.series.len()).finish_non_exhaustive()
+    }
+}
+
 impl SeriesSet for NewestSet {
     fn len(&self) -> usize {
-        self.series.len()
+        self.newest.series.len()
     }
 
     fn labels(&self, series_index: usize) -> &Labels {
-        &self.series[series_index].0
+        &self.newest.series[series_index].0
     }
 
     fn cursor(&self, series_index: usize) -> Box<dyn Cursor + '_> {
-        let NewestSample { timestamp_ms, value, .. } = self.series[series_index].1;
+        let NewestSample { timestamp_ms, value, .. } = self.newest.series[series_index].1;
         Box::new(NewestCursor(Some((timestamp_ms, value))))
     }
 
@@ -93,7 +111,7 @@ impl SeriesSet for NewestSet {
     }
 
     fn encoded_bytes(&self) -> usize {
-        self.series.len() * size_of::<(i64, f64)>()
+        self.newest.series.len() * size_of::<(i64, f64)>()
     }
 }
 

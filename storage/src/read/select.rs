@@ -11,10 +11,11 @@ use model::{
     SourceError, TimeRange,
 };
 
-use super::newest::{self, Newest, NewestSample, NewestSet};
+use super::kept::{HeldOnce, SharedSeries};
+use super::newest::{self, Newest, NewestSample, NewestSeries, NewestSet};
 use super::order::{FoundSeries, Ordered, order};
 use super::partition::{self, PartitionSelection};
-use super::set::LoadedSet;
+use super::set::{LoadedSeries, LoadedSet};
 use crate::core::Core;
 use crate::head::Matching;
 use crate::index::prune;
@@ -63,7 +64,50 @@ pub(crate) async fn select(
     budget: &Budget,
 ) -> Result<Arc<dyn SeriesSet>, SourceError> {
     let range = pin.visible(selection.times);
-    let TimeRange { start_ms, end_ms } = range;
+    let changes = &core.head.changes;
+    if let Some(kept) = core.kept_sets.find(selection, range, changes) {
+        budget.check()?;
+        return set_of(core, kept, range, None, budget);
+    }
+    // Before everything that it numbers.
+    let version = changes.version();
+    let (series, charge) = load(core, pin, selection, budget).await?;
+    let visible = Selection { times: range, ..selection.clone() };
+    core.kept_sets.keep(visible, version, &series, &core.columns);
+    set_of(core, series, range, Some(charge), budget)
+}
+
+/// Returns series as the set of a query, which charges its budget for them.
+fn set_of(
+    core: &Core,
+    series: SharedSeries,
+    range: TimeRange,
+    charge: Option<Reservation>,
+    budget: &Budget,
+) -> Result<Arc<dyn SeriesSet>, SourceError> {
+    let charged = |bytes| charge.map_or_else(|| Reservation::new(budget, bytes), Ok);
+    Ok(match series {
+        SharedSeries::Loaded(loaded) => {
+            budget.charge_series(loaded.series.len() as u64)?;
+            let (charge, columns) = (charged(loaded.charged_bytes)?, Arc::clone(&core.columns));
+            Arc::new(LoadedSet { loaded, range, columns, _charge: charge })
+        }
+        SharedSeries::Newest(newest) => {
+            budget.charge_series(newest.series.len() as u64)?;
+            let charge = charged(newest.charged_bytes)?;
+            Arc::new(NewestSet { newest, _charge: charge })
+        }
+    })
+}
+
+/// Loads the series of a selection, and returns their memory charge.
+async fn load(
+    core: &Arc<Core>,
+    pin: Pin,
+    selection: &Selection,
+    budget: &Budget,
+) -> Result<(SharedSeries, Reservation), SourceError> {
+    let range = pin.visible(selection.times);
     // Before the head: a delete masks samples before it removes them from the head.
     let tombstones = core.tombstones.all();
     let mut charge = Reservation::empty(budget);
@@ -88,17 +132,18 @@ pub(crate) async fn select(
     drop(loads);
     core.index.trim();
     if found.is_empty() && lists.iter().all(Vec::is_empty) {
-        budget.charge_series(newest.len() as u64)?;
-        return Ok(Arc::new(NewestSet { series: newest, _charge: charge }));
+        let charged_bytes = charge.bytes();
+        let newest = NewestSeries { series: newest, charged_bytes, held: HeldOnce::new() };
+        return Ok((SharedSeries::Newest(Arc::new(newest)), charge));
     }
     // The order of writing: earlier partitions first, the head last.
     lists.push(found);
     lists.push(newest::found(newest));
     let Ordered { series, encoded_bytes } =
         order(&core.options.sizes, lists, range, budget).await?;
-    budget.charge_series(series.len() as u64)?;
-    let columns = Arc::clone(&core.columns);
-    Ok(Arc::new(LoadedSet { series, start_ms, end_ms, columns, encoded_bytes, _charge: charge }))
+    let (charged_bytes, held) = (charge.bytes(), HeldOnce::new());
+    let loaded = LoadedSeries { series, encoded_bytes, charged_bytes, held };
+    Ok((SharedSeries::Loaded(Arc::new(loaded)), charge))
 }
 
 /// Loads a partition for a selection, and returns its memory charge. Series whose `newest` sample

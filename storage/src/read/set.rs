@@ -1,28 +1,43 @@
 //! Loaded series of one selection.
 
+use std::fmt;
 use std::sync::Arc;
 
-use model::{Cursor, Labels, Reservation, SeriesSet, prefetch};
+use model::{Cursor, Labels, Reservation, SeriesSet, TimeRange, prefetch};
 
+use super::kept::HeldOnce;
 use super::order::PARTS_AHEAD;
 use crate::samples::columns::ColumnCache;
 use crate::samples::cursor::PartsCursor;
 use crate::samples::series_parts::SeriesParts;
 
-/// Loaded series, sorted by labels.
+/// Loaded series of one query.
 pub(crate) struct LoadedSet {
-    pub(crate) series: Vec<(Labels, SeriesParts)>,
-    pub(crate) start_ms: i64,
-    pub(crate) end_ms: i64,
+    pub(super) loaded: Arc<LoadedSeries>,
+    pub(super) range: TimeRange,
     /// Caches decoded columns.
-    pub(crate) columns: Arc<ColumnCache>,
-    /// Bytes of the samples.
-    pub(crate) encoded_bytes: usize,
+    pub(super) columns: Arc<ColumnCache>,
     /// Memory charge, released on drop.
-    pub(crate) _charge: Reservation,
+    pub(super) _charge: Reservation,
 }
 
-impl Drop for LoadedSet {
+/// Loaded series, sorted by labels.
+pub(super) struct LoadedSeries {
+    pub(super) series: Vec<(Labels, SeriesParts)>,
+    /// Bytes of the samples.
+    pub(super) encoded_bytes: usize,
+    /// Bytes that each query charges for them.
+    pub(super) charged_bytes: u64,
+    pub(super) held: HeldOnce,
+}
+
+impl fmt::Debug for LoadedSeries {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LoadedSeries").field("len", &self.series.len()).finish_non_exhaustive()
+    }
+}
+
+impl Drop for LoadedSeries {
     /// Drops one series at a time and prefetches the next: labels and columns are scattered in
     /// memory.
     fn drop(&mut self) {
@@ -41,21 +56,21 @@ impl Drop for LoadedSet {
 
 impl SeriesSet for LoadedSet {
     fn len(&self) -> usize {
-        self.series.len()
+        self.loaded.series.len()
     }
 
     fn labels(&self, series_index: usize) -> &Labels {
-        &self.series[series_index].0
+        &self.loaded.series[series_index].0
     }
 
     fn cursor(&self, series_index: usize) -> Box<dyn Cursor + '_> {
-        let (labels, parts) = &self.series[series_index];
-        let columns = Some(&*self.columns);
-        Box::new(PartsCursor::new(labels, parts, self.start_ms, self.end_ms, columns))
+        let (labels, parts) = &self.loaded.series[series_index];
+        let TimeRange { start_ms, end_ms } = self.range;
+        Box::new(PartsCursor::new(labels, parts, start_ms, end_ms, Some(&*self.columns)))
     }
 
     fn prefetch(&self, series_index: usize, ahead: usize) {
-        let Some(series) = self.series.get(series_index) else { return };
+        let Some(series) = self.loaded.series.get(series_index) else { return };
         match ahead {
             0 => series.1.fetch_samples(),
             1 => series.1.fetch(),
@@ -64,14 +79,14 @@ impl SeriesSet for LoadedSet {
     }
 
     fn sample_count_estimate(&self, series_index: usize) -> usize {
-        self.series[series_index].1.sample_count()
+        self.loaded.series[series_index].1.sample_count()
     }
 
     fn has_histograms(&self, series_index: usize) -> bool {
-        self.series[series_index].1.has_histograms()
+        self.loaded.series[series_index].1.has_histograms()
     }
 
     fn encoded_bytes(&self) -> usize {
-        self.encoded_bytes
+        self.loaded.encoded_bytes
     }
 }

@@ -115,6 +115,16 @@ impl Part {
         }
     }
 
+    /// Returns the size on the heap without a column; `None` if samples are encoded.
+    pub(super) fn decoded_bytes(&self) -> Option<usize> {
+        match self {
+            Part::Frame(_) | Part::Run(_) => None,
+            Part::Column(_) => Some(0),
+            Part::Floats(_) => Some(size_of::<Floats>() + self.bytes()),
+            Part::Tail(_) | Part::Histograms(_) => Some(self.bytes()),
+        }
+    }
+
     /// Prefetches a column.
     #[inline]
     pub(crate) fn fetch(&self) {

@@ -116,6 +116,15 @@ impl SeriesParts {
         self.parts.iter().map(Part::sample_count).sum()
     }
 
+    /// Returns the size in memory without columns; `None` if samples are encoded.
+    pub(crate) fn decoded_bytes(&self) -> Option<usize> {
+        let ranks = self.ranks.as_ref().map_or(0, |ranks| size_of_val(&ranks[..]));
+        let spilled = if self.parts.spilled() { size_of_val(&self.parts[..]) } else { 0 };
+        self.parts
+            .iter()
+            .try_fold(ranks + spilled, |bytes, part| Some(bytes + part.decoded_bytes()?))
+    }
+
     /// Returns the bytes of all parts.
     pub(crate) fn bytes(&self) -> usize {
         self.parts.iter().map(Part::bytes).sum()

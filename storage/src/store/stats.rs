@@ -126,6 +126,10 @@ pub struct StoreStats {
     pub columns_misses: u64,
     /// Columns evicted from the column cache.
     pub columns_evicted: u64,
+    /// Selections whose loaded series were kept by an earlier query.
+    pub kept_selections_hits: u64,
+    /// Selections of many series that were loaded.
+    pub kept_selections_misses: u64,
 }
 
 /// Contents of a sealed day.
@@ -151,6 +155,7 @@ impl Store {
             (core.exemplar_ring.stats(), core.metadata.stats(), core.index.stats());
         let follow = self.following().map(|progress| progress.stats());
         let columns = core.columns.stats();
+        let (kept_selections_hits, kept_selections_misses) = core.kept_sets.counts();
         let blocks = core.lsm.block_cache_stats();
         let disk = core.lsm.disk_cache_stats();
         let orphans = core.lsm.orphan_stats();
@@ -212,6 +217,8 @@ impl Store {
             columns_hits: columns.hits,
             columns_misses: columns.misses,
             columns_evicted: columns.evictions,
+            kept_selections_hits,
+            kept_selections_misses,
         }
     }
 }

@@ -12,6 +12,7 @@ mod follow;
 pub(crate) mod harness;
 mod histograms;
 mod kept_from;
+mod kept_selections;
 mod limits;
 mod orphans;
 mod outage;

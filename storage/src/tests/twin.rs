@@ -15,6 +15,7 @@ use super::follow;
 use super::harness::{self, FullContents, Read, ReadValue, labels, open_with, read, read_full};
 use crate::lsm;
 use crate::outcome::REJECTIONS_MAX;
+use crate::sizes::Sizes;
 use crate::window::WINDOW_MS;
 use crate::{ManualClock, Store, StoreOptions};
 
@@ -287,16 +288,19 @@ async fn run(
     ops: Vec<Op>,
     index_cache_bytes_max: usize,
     columns_bytes_max: usize,
+    kept_sets_max: usize,
     reader_count: usize,
 ) {
     let objects = harness::memory();
     let clock = Arc::new(ManualClock::new(0));
+    let options = harness::options();
     let options = StoreOptions {
         clock: Arc::clone(&clock) as _,
         ahead_max_ms: None,
         index_cache_bytes_max,
         columns_bytes_max,
-        ..harness::options()
+        sizes: Sizes { kept_sets_max, ..options.sizes },
+        ..options
     };
     let mut store = open_with(&objects, options.clone()).await.unwrap();
     let mut twin = MemorySource::new();
@@ -373,9 +377,10 @@ async fn run(
             }
         }
     }
-    // Once from the encoded bytes, and once from the caches that this fills.
-    check_reads(&store, &twin, last_ms).await;
-    check_reads(&store, &twin, last_ms).await;
+    // From the encoded bytes, from the columns that this fills, and from the kept selections.
+    for _ in 0..3 {
+        check_reads(&store, &twin, last_ms).await;
+    }
     for reader in &readers {
         reader.catch_up().await.unwrap();
         check_reads(reader, &twin, last_ms).await;
@@ -390,8 +395,9 @@ proptest! {
         ops in proptest::collection::vec(op(), 1..14),
         cache in index_cache(),
         columns_bytes_max in prop_oneof![Just(0_usize), Just(8 << 10), Just(1 << 30)],
+        kept_sets_max in prop_oneof![Just(0_usize), Just(100)],
     ) {
-        harness::run(run(ops, cache, columns_bytes_max, 0));
+        harness::run(run(ops, cache, columns_bytes_max, kept_sets_max, 0));
     }
 }
 
@@ -403,8 +409,9 @@ proptest! {
         ops in proptest::collection::vec(op_with_readers(), 1..18),
         cache in index_cache(),
         columns_bytes_max in prop_oneof![Just(0_usize), Just(1 << 30)],
+        kept_sets_max in prop_oneof![Just(0_usize), Just(100)],
     ) {
-        harness::run(run(ops, cache, columns_bytes_max, 2));
+        harness::run(run(ops, cache, columns_bytes_max, kept_sets_max, 2));
     }
 }
 

@@ -78,6 +78,25 @@ pub(crate) struct ColumnCache {
     queue: Mutex<Queue>,
 }
 
+/// Memory that counts in the cache and holds columns of it.
+pub(crate) trait Evict: Send + Sync + std::fmt::Debug {
+    /// Releases the memory, unless it was read since the last check. Returns whether it did.
+    fn evict(&self) -> bool;
+}
+
+/// Bytes that count in the cache until they are dropped.
+#[derive(Debug)]
+pub(crate) struct HeldBytes {
+    bytes: usize,
+    account: Arc<Account>,
+}
+
+impl Drop for HeldBytes {
+    fn drop(&mut self) {
+        self.account.release(self.bytes);
+    }
+}
+
 /// Entries in order of insertion.
 #[derive(Debug, Default)]
 struct Queue {
@@ -93,6 +112,8 @@ enum ColumnEntry {
     Sealed(Weak<BlockSlots>, u32),
     /// Slots of a block; evicted when none is filled.
     Block(BlockKey),
+    /// Memory that holds columns.
+    Held(Weak<dyn Evict>),
 }
 
 #[derive(Debug, Default)]
@@ -128,12 +149,17 @@ impl Slot {
         }
     }
 
-    /// Empties the slot, unless it was read since the last check.
+    /// Empties the slot, unless it was read since the last check, or the column is held: that would
+    /// release no memory.
     fn evict(&self) -> bool {
         if self.is_read.swap(false, Ordering::Relaxed) {
             return false;
         }
-        drop(lock(&self.column).take());
+        let mut column = lock(&self.column);
+        if column.as_ref().is_some_and(|column| Arc::strong_count(column) > 1) {
+            return false;
+        }
+        drop(column.take());
         true
     }
 }
@@ -271,6 +297,17 @@ impl ColumnCache {
         kept
     }
 
+    /// Counts bytes that are about to be held in addition to columns.
+    pub(crate) fn hold(&self, bytes: usize) -> HeldBytes {
+        self.account.bytes.fetch_add(bytes, Ordering::Relaxed);
+        HeldBytes { bytes, account: Arc::clone(&self.account) }
+    }
+
+    /// Lets held memory be evicted like a column.
+    pub(crate) fn admit_held(&self, held: Weak<dyn Evict>) {
+        self.admit(ColumnEntry::Held(held));
+    }
+
     /// Counts hits.
     pub(crate) fn count_hits(&self, count: usize) {
         self.account.hits.fetch_add(count as u64, Ordering::Relaxed);
@@ -294,8 +331,9 @@ impl ColumnCache {
         queue.purge();
         let queue = &mut queue.entries;
         queue.push_back(entry);
-        // The first round clears the read marks, the second evicts.
-        for _ in 0..queue.len() * 2 {
+        // The first round clears the read marks, the second evicts what holds columns, the third the
+        // columns that were held.
+        for _ in 0..queue.len() * 3 {
             if self.account.bytes.load(Ordering::Relaxed) <= self.bytes_max {
                 return;
             }
@@ -309,6 +347,7 @@ impl ColumnCache {
                     self.remove_if_empty(key);
                     true
                 }
+                ColumnEntry::Held(held) => held.upgrade().is_none_or(|held| held.evict()),
             };
             if is_gone {
                 self.account.evictions.fetch_add(1, Ordering::Relaxed);
@@ -346,6 +385,7 @@ impl Queue {
             ColumnEntry::Frames(slot) => slot.strong_count() > 0,
             ColumnEntry::Sealed(block, _) => block.strong_count() > 0,
             ColumnEntry::Block(_) => true,
+            ColumnEntry::Held(held) => held.strong_count() > 0,
         });
         self.purge_len = (2 * self.entries.len()).max(PURGE_LEN_MIN);
     }

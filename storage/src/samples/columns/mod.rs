@@ -13,6 +13,8 @@ mod lookup;
 mod tests;
 mod values;
 
-pub(crate) use cache::{BlockKey, BlockSlots, ColumnCache, ColumnSlot, KeptColumn, Slot};
+pub(crate) use cache::{
+    BlockKey, BlockSlots, ColumnCache, ColumnSlot, Evict, HeldBytes, KeptColumn, Slot,
+};
 pub(crate) use column::Column;
 pub(crate) use values::{WholeSum, extreme_of};

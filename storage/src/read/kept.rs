@@ -1,0 +1,201 @@
+//! Loaded series, kept for the next query with the same selection.
+//!
+//! A set is valid while nothing was written to its times or deleted from them since it was loaded,
+//! which [`Changes`] knows. Sealing and compaction change no samples, so they leave it valid.
+//!
+//! Only sets without encoded samples are kept: the first query decodes them to columns, and the
+//! second loads the columns. The column cache counts the bytes of a set and evicts it
+//! ([`ColumnCache::hold`]).
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
+
+use model::{Labels, Selection, TimeRange};
+
+use super::newest::NewestSeries;
+use super::set::LoadedSeries;
+use crate::changes::Changes;
+use crate::lock::lock;
+use crate::samples::columns::{ColumnCache, Evict, HeldBytes};
+use crate::sizes::Sizes;
+
+/// Bytes that a set counts in addition to its series.
+const SET_BYTES: usize = 512;
+/// A set is kept if it takes at most one of this many parts of the column cache, without columns.
+const CACHE_SHARE: usize = 4;
+
+/// Sets of earlier queries.
+#[derive(Debug)]
+pub(crate) struct KeptSets {
+    /// Maximum number of sets; 0 keeps none.
+    sets_max: usize,
+    /// Minimum number of series of a set: fewer are soon loaded.
+    series_min: usize,
+    /// The least recently used first.
+    sets: Mutex<VecDeque<Arc<KeptSet>>>,
+    hits: AtomicU64,
+    misses: AtomicU64,
+}
+
+/// Series of a selection.
+#[derive(Debug, Clone)]
+pub(super) enum SharedSeries {
+    Loaded(Arc<LoadedSeries>),
+    Newest(Arc<NewestSeries>),
+}
+
+/// Bytes that a set counts in the column cache, once it is kept.
+pub(super) type HeldOnce = OnceLock<HeldBytes>;
+
+#[derive(Debug)]
+struct KeptSet {
+    selection: Selection,
+    /// Number of the last write before the series were loaded.
+    version: u64,
+    /// `None` after an eviction.
+    series: Mutex<Option<SharedSeries>>,
+    is_read: AtomicBool,
+}
+
+impl Evict for KeptSet {
+    fn evict(&self) -> bool {
+        if self.is_read.swap(false, Ordering::Relaxed) {
+            return false;
+        }
+        drop(lock(&self.series).take());
+        true
+    }
+}
+
+impl KeptSet {
+    fn is_of(&self, selection: &Selection, times: TimeRange) -> bool {
+        self.selection.times == times
+            && self.selection.only_newest == selection.only_newest
+            && self.selection.matchers == selection.matchers
+    }
+
+    fn is_valid(&self, changes: &Changes) -> bool {
+        let TimeRange { start_ms, end_ms } = self.selection.times;
+        changes.earliest_since(self.version) > end_ms
+            && changes.expired_since(self.version) <= start_ms
+    }
+}
+
+impl SharedSeries {
+    fn len(&self) -> usize {
+        match self {
+            SharedSeries::Loaded(loaded) => loaded.series.len(),
+            SharedSeries::Newest(newest) => newest.series.len(),
+        }
+    }
+
+    /// Returns the size in memory without columns; `None` if samples are encoded.
+    fn bytes(&self) -> Option<usize> {
+        let labels_bytes = |labels: &Labels| labels.as_bytes().len();
+        Some(match self {
+            SharedSeries::Loaded(loaded) => {
+                let mut bytes = size_of_val(&loaded.series[..]);
+                for (labels, parts) in &loaded.series {
+                    bytes += labels_bytes(labels) + parts.decoded_bytes()?;
+                }
+                bytes
+            }
+            SharedSeries::Newest(newest) => {
+                let labels = newest.series.iter().map(|(labels, _)| labels_bytes(labels));
+                size_of_val(&newest.series[..]) + labels.sum::<usize>()
+            }
+        })
+    }
+
+    fn held(&self) -> &HeldOnce {
+        match self {
+            SharedSeries::Loaded(loaded) => &loaded.held,
+            SharedSeries::Newest(newest) => &newest.held,
+        }
+    }
+}
+
+impl KeptSets {
+    /// Creates an empty cache.
+    pub(crate) fn new(sizes: &Sizes) -> KeptSets {
+        KeptSets {
+            sets_max: sizes.kept_sets_max,
+            series_min: sizes.kept_series_min,
+            sets: Mutex::default(),
+            hits: AtomicU64::new(0),
+            misses: AtomicU64::new(0),
+        }
+    }
+
+    /// Returns the series that an earlier query loaded for the visible `times` of the same
+    /// selection, unless they have changed.
+    pub(super) fn find(
+        &self,
+        selection: &Selection,
+        times: TimeRange,
+        changes: &Changes,
+    ) -> Option<SharedSeries> {
+        let stale = {
+            let mut sets = lock(&self.sets);
+            let at = sets.iter().position(|set| set.is_of(selection, times))?;
+            let set = sets.remove(at)?;
+            if let Some(series) = lock(&set.series).clone().filter(|_| set.is_valid(changes)) {
+                set.is_read.store(true, Ordering::Relaxed);
+                sets.push_back(Arc::clone(&set));
+                self.hits.fetch_add(1, Ordering::Relaxed);
+                return Some(series);
+            }
+            set
+        };
+        // Outside the lock, as a set may be large.
+        drop(stale);
+        None
+    }
+
+    /// Keeps series that were loaded after the write of number `version`, unless they are few. The
+    /// times of the selection are visible ones.
+    pub(super) fn keep(
+        &self,
+        selection: Selection,
+        version: u64,
+        series: &SharedSeries,
+        columns: &ColumnCache,
+    ) {
+        if self.sets_max == 0 || series.len() < self.series_min {
+            return;
+        }
+        self.misses.fetch_add(1, Ordering::Relaxed);
+        let Some(bytes) = series.bytes().filter(|b| *b <= columns.bytes_max() / CACHE_SHARE) else {
+            return;
+        };
+        let held = columns.hold(SET_BYTES + bytes);
+        if series.held().set(held).is_err() {
+            return;
+        }
+        let (series, is_read) = (Mutex::new(Some(series.clone())), AtomicBool::new(false));
+        let set = Arc::new(KeptSet { selection, version, series, is_read });
+        let evictable: Weak<KeptSet> = Arc::downgrade(&set);
+        let mut removed = Vec::new();
+        {
+            let mut sets = lock(&self.sets);
+            // Another query may have kept the same selection in the meantime.
+            if let Some(at) =
+                sets.iter().position(|other| other.is_of(&set.selection, set.selection.times))
+            {
+                removed.extend(sets.remove(at));
+            }
+            sets.push_back(set);
+            while sets.len() > self.sets_max {
+                removed.extend(sets.pop_front());
+            }
+        }
+        drop(removed);
+        columns.admit_held(evictable);
+    }
+
+    /// Returns the numbers of hits and misses.
+    pub(crate) fn counts(&self) -> (u64, u64) {
+        (self.hits.load(Ordering::Relaxed), self.misses.load(Ordering::Relaxed))
+    }
+}

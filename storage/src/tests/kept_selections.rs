@@ -1,0 +1,205 @@
+//! Kept selections: they change no answer, and are invalidated by changes of their times alone.
+
+use std::sync::Arc;
+
+use model::{Budget, BudgetLimits, Matcher, Selection, Source, TimeRange};
+
+use super::harness::{self, FullContents, batch, labels, open_with};
+use crate::sizes::Sizes;
+use crate::window::{PARTITION_MS, WINDOW_MS};
+use crate::{ManualClock, Retention, Store, StoreOptions};
+
+const NOW_MS: i64 = 100 * PARTITION_MS;
+/// First sample.
+const FIRST_MS: i64 = NOW_MS - 2 * PARTITION_MS;
+const STEP_MS: i64 = 60_000;
+/// Times of each series: over two windows.
+const SAMPLES: i64 = 3 * WINDOW_MS / 2 / STEP_MS;
+const LAST_MS: i64 = FIRST_MS + (SAMPLES - 1) * STEP_MS;
+const SERIES: usize = 5;
+
+fn options(kept_sets_max: usize) -> StoreOptions {
+    let options = harness::options();
+    StoreOptions {
+        clock: Arc::new(ManualClock::new(NOW_MS)),
+        sizes: Sizes { kept_sets_max, ..options.sizes },
+        ..options
+    }
+}
+
+fn series(index: usize) -> model::Labels {
+    labels(&[("__name__", "requests"), ("instance", &index.to_string())])
+}
+
+async fn filled(options: StoreOptions) -> Store {
+    let store = open_with(&harness::memory(), options).await.unwrap();
+    for index in 0..SERIES {
+        let samples: Vec<_> =
+            (0..SAMPLES).map(|at| (FIRST_MS + at * STEP_MS, at as f64 + index as f64)).collect();
+        store.append(batch(&series(index), &samples)).await.unwrap();
+    }
+    store
+}
+
+fn selection(start_ms: i64, end_ms: i64) -> Selection {
+    let matchers = vec![Matcher::equal("__name__", "requests")];
+    Selection { matchers, times: TimeRange::new(start_ms, end_ms), only_newest: false }
+}
+
+fn all() -> Selection {
+    selection(FIRST_MS, LAST_MS)
+}
+
+async fn read(store: &Store, selection: &Selection) -> FullContents {
+    harness::read_selection(store, selection).await.unwrap()
+}
+
+/// Reads twice: the first time samples may be decoded, the second time the series are kept.
+async fn keep(store: &Store, selection: &Selection) {
+    read(store, selection).await;
+    read(store, selection).await;
+}
+
+/// Returns the contents, and whether they were kept.
+async fn read_again(store: &Store, selection: &Selection) -> (FullContents, bool) {
+    let before = store.stats().kept_selections_hits;
+    let contents = read(store, selection).await;
+    (contents, store.stats().kept_selections_hits > before)
+}
+
+/// Checks that a change after which a selection is read invalidates it or not, and that the answer
+/// is the one of a store that keeps no selections.
+async fn check(is_kept: bool, selection: Selection, change: impl AsyncFn(&Store)) {
+    let (store, slow) = (filled(options(8)).await, filled(options(0)).await);
+    keep(&store, &selection).await;
+    assert!(read_again(&store, &selection).await.1, "kept before the change");
+    change(&store).await;
+    change(&slow).await;
+    let (contents, was_kept) = read_again(&store, &selection).await;
+    let (expected, was_slow_kept) = read_again(&slow, &selection).await;
+    assert_eq!(contents, expected);
+    assert_eq!((was_kept, was_slow_kept), (is_kept, false));
+    // Once more, as the changed series are kept now.
+    keep(&store, &selection).await;
+    let is_kept_again = !expected.is_empty();
+    assert_eq!(read_again(&store, &selection).await, (expected, is_kept_again));
+}
+
+async fn write(store: &Store, index: usize, timestamp_ms: i64) {
+    store.append(batch(&series(index), &[(timestamp_ms, 77.0)])).await.unwrap();
+}
+
+#[test]
+fn writes_to_the_times_of_a_selection_invalidate_it() {
+    harness::run(async {
+        let to_end = || selection(FIRST_MS, LAST_MS + STEP_MS);
+        check(true, all(), async |_| {}).await;
+        // New sample, new series, late sample, sample of another selection.
+        check(false, to_end(), async |store| write(store, 0, LAST_MS + STEP_MS).await).await;
+        check(false, all(), async |store| write(store, SERIES, LAST_MS).await).await;
+        check(false, all(), async |store| write(store, 0, FIRST_MS + 1).await).await;
+        check(true, all(), async |store| write(store, 0, LAST_MS + STEP_MS).await).await;
+        check(true, all(), async |store| write(store, 0, FIRST_MS - 1).await).await;
+    });
+}
+
+#[test]
+fn seals_leave_selections_valid() {
+    harness::run(async {
+        check(true, all(), async |store| store.seal_all().await.unwrap()).await;
+        check(false, all(), async |store| {
+            store.seal_all().await.unwrap();
+            write(store, 1, FIRST_MS + 1).await;
+        })
+        .await;
+    });
+}
+
+#[test]
+fn deletes_and_the_retention_invalidate_selections() {
+    harness::run(async {
+        let matchers = || vec![vec![Matcher::equal("instance", "1")]];
+        let delete = async |store: &Store, start_ms, end_ms| {
+            store.delete(matchers(), start_ms, end_ms).await.unwrap();
+        };
+        check(false, all(), async |store| delete(store, FIRST_MS, FIRST_MS + WINDOW_MS).await)
+            .await;
+        check(true, all(), async |store| delete(store, LAST_MS + 1, LAST_MS + 2).await).await;
+        check(false, all(), async |store| {
+            delete(store, FIRST_MS, FIRST_MS + WINDOW_MS).await;
+            store.clean_tombstones().await.unwrap();
+        })
+        .await;
+        let of_a_day = Retention { time_ms: Some(PARTITION_MS), ..Retention::default() };
+        check(false, all(), async |store| {
+            store.set_retention(of_a_day.clone());
+            store.maintain().await.unwrap();
+        })
+        .await;
+    });
+}
+
+#[test]
+fn newest_samples_are_kept_until_a_write() {
+    harness::run(async {
+        let newest =
+            || Selection { only_newest: true, ..selection(LAST_MS - STEP_MS, LAST_MS + STEP_MS) };
+        check(true, newest(), async |_| {}).await;
+        check(false, newest(), async |store| write(store, 2, LAST_MS + STEP_MS).await).await;
+    });
+}
+
+#[test]
+fn kept_selections_are_charged_to_every_query() {
+    harness::run(async {
+        let store = filled(options(8)).await;
+        let series_of = async |limits: BudgetLimits| {
+            let budget = Budget::new(limits);
+            let set = store.select(&all(), &budget).await;
+            set.map(|set| (set.len(), budget.series_count(), budget.memory_bytes()))
+        };
+        let series_max = SERIES as u64 - 1;
+        let few = BudgetLimits { series_max, ..BudgetLimits::default() };
+        read(&store, &all()).await;
+        let loaded = series_of(BudgetLimits::default()).await.unwrap();
+        assert!(loaded.2 > 0);
+        assert_eq!(store.stats().kept_selections_hits, 0);
+        assert_eq!(series_of(BudgetLimits::default()).await.unwrap(), loaded);
+        assert_eq!(store.stats().kept_selections_hits, 1);
+        assert!(series_of(few).await.is_err(), "the limit holds for kept series");
+    });
+}
+
+#[test]
+fn a_full_cache_evicts_selections_and_their_columns() {
+    harness::run(async {
+        let columns_bytes_max = 24 << 10;
+        let store = filled(StoreOptions { columns_bytes_max, ..options(1000) }).await;
+        let slow = filled(options(0)).await;
+        for round in 0..3 {
+            for first in 0..SAMPLES / 2 {
+                let of_times = selection(FIRST_MS + first * STEP_MS, LAST_MS - round * STEP_MS);
+                keep(&store, &of_times).await;
+                assert_eq!(read(&store, &of_times).await, read(&slow, &of_times).await);
+                let stats = store.stats();
+                assert!(stats.columns_bytes <= columns_bytes_max, "{}", stats.columns_bytes);
+            }
+        }
+        assert!(store.stats().kept_selections_hits > 0);
+        assert!(store.stats().columns_evicted > 0);
+    });
+}
+
+#[test]
+fn the_least_recently_used_selection_is_removed() {
+    harness::run(async {
+        let store = filled(options(2)).await;
+        let [a, b, c] = [0, 1, 2].map(|index| selection(FIRST_MS + index, LAST_MS));
+        for of_times in [&a, &b, &a, &c] {
+            keep(&store, of_times).await;
+        }
+        assert!(read_again(&store, &a).await.1);
+        assert!(read_again(&store, &c).await.1);
+        assert!(!read_again(&store, &b).await.1);
+    });
+}
