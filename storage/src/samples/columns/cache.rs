@@ -21,6 +21,9 @@ const ENTRY_BYTES: usize = 64;
 /// Bytes of the slots of a block, and of each of its series.
 const BLOCK_BYTES: usize = 192;
 const SERIES_BYTES: usize = 32;
+/// Maximum number of entries that one insertion passes without evicting them; the next one goes on.
+/// So an insertion stays cheap while queries hold most columns.
+const PASSED_MAX: usize = 256;
 /// Minimum length of the queue at which entries of dropped slots are removed.
 const PURGE_LEN_MIN: usize = 1024;
 
@@ -333,8 +336,9 @@ impl ColumnCache {
         queue.push_back(entry);
         // The first round clears the read marks, the second evicts what holds columns, the third the
         // columns that were held.
+        let mut passed = 0;
         for _ in 0..queue.len() * 3 {
-            if self.account.bytes.load(Ordering::Relaxed) <= self.bytes_max {
+            if self.account.bytes.load(Ordering::Relaxed) <= self.bytes_max || passed > PASSED_MAX {
                 return;
             }
             let Some(entry) = queue.pop_front() else { return };
@@ -352,6 +356,7 @@ impl ColumnCache {
             if is_gone {
                 self.account.evictions.fetch_add(1, Ordering::Relaxed);
             } else {
+                passed += 1;
                 queue.push_back(entry);
             }
         }
