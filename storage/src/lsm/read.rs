@@ -13,7 +13,7 @@ use futures::future::BoxFuture;
 use futures::stream::{self, StreamExt};
 use slatedb::VersionedManifest;
 use slatedb::config::{DurabilityLevel, ReadOptions, ScanOptions};
-use slatedb::manifest::SsTableHandle;
+use slatedb::manifest::{SortedRun, SsTableHandle};
 use slatedb::object_store::path::Path as ObjectPath;
 
 use crate::error::StoreError;
@@ -161,7 +161,7 @@ impl Lsm {
         let Some(segment) = segment.map(|len| &start[..len]) else { return Vec::new() };
         let unread = |manifest: &VersionedManifest| {
             let Some(segment) = manifest.segment(segment) else { return Vec::new() };
-            let runs = segment.compacted().iter().flat_map(|run| run.sst_views());
+            let runs = segment.compacted().iter().flat_map(SortedRun::sst_views);
             let files = segment.l0().iter().chain(runs).map(|view| &view.sst);
             let is_unread = |file: &&SsTableHandle| {
                 file.info.first_entry.as_ref().is_some_and(|first| may_begin_with(first))

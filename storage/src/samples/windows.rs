@@ -14,7 +14,7 @@
 use model::{FilledWindows, WINDOWS_MAX, WantedFact, WindowFacts, WindowSamples, Windows};
 use smallvec::SmallVec;
 
-use super::columns::extreme_of;
+use super::columns::{WholeSum, extreme_of};
 use super::piece::Piece;
 
 /// Minimum number of windows that are worth to be treated as alike.
@@ -327,7 +327,7 @@ impl<'a> Pieces<'a> {
         if wanted == WantedFact::Sum {
             let mut sums = ranges.map(|(piece, range)| piece.whole_sum(range));
             let first = sums.next()??;
-            return sums.try_fold(first, |sum, next| sum.plus(next?)).map(|sum| sum.total());
+            return sums.try_fold(first, |sum, next| sum.plus(next?)).map(WholeSum::total);
         }
         let is_max = wanted == WantedFact::Max;
         let extremes = ranges.filter_map(|(piece, range)| piece.extreme(range, is_max));

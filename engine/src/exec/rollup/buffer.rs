@@ -15,6 +15,15 @@ use crate::tile::set_all_present;
 /// Maximum number of remaining samples for which dropping earlier ones is always worthwhile.
 const KEPT_CHEAP: usize = 256;
 
+/// Steps of one tile's row.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct RowSteps {
+    /// Number of the first step.
+    pub(super) first: usize,
+    /// Number of steps at the front that have their values.
+    pub(super) done: usize,
+}
+
 /// Decoded samples of one series: in the current range, and read ahead.
 ///
 /// Invariant: times strictly ascend, no staleness markers; `lo <= hi <= len`.
@@ -350,8 +359,7 @@ impl Buffer {
         dropped
     }
 
-    /// Moves the range over the steps of one tile's row, except for the first `done` ones, and writes
-    /// the values.
+    /// Moves the range over the steps of one tile's row that are not done, and writes the values.
     ///
     /// Errors: errors of the checkpoint.
     #[inline]
@@ -359,16 +367,15 @@ impl Buffer {
         &mut self,
         kernel: &mut K,
         ranges: &Ranges,
-        first_step: usize,
-        done: usize,
+        steps: RowSteps,
         values: &mut [f64],
         presence: &mut [u64],
         checkpoint: &mut Checkpoint,
     ) -> Result<(), QueryError> {
-        let mut at = done;
+        let mut at = steps.done;
         while at < values.len() {
             let end = (at / 64 * 64 + 64).min(values.len());
-            let (step, values) = (first_step + at, &mut values[at..end]);
+            let (step, values) = (steps.first + at, &mut values[at..end]);
             if K::ROLLS_EVENLY && self.roll_evenly(kernel, ranges, step, values) {
                 set_all_present(presence, at..end);
             } else {

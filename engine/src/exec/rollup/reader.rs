@@ -6,7 +6,7 @@ use model::{Checkpoint, HistogramSample, Reservation, SampleBatch, WantedFact};
 
 use crate::error::QueryError;
 use crate::exec::operator::TileReader;
-use crate::exec::rollup::buffer::{Buffer, Kernel};
+use crate::exec::rollup::buffer::{Buffer, Kernel, RowSteps};
 use crate::exec::rollup::facts::KnownWindows;
 use crate::exec::rollup::feed::{CursorFeed, Feed, GridRow};
 use crate::exec::rollup::mixed::{FloatRoll, Mixed};
@@ -134,7 +134,7 @@ impl<K: Kernel> TileReader for RollupReader<'_, K> {
                 })?;
             }
             row.charge_kernel(reservation)?;
-            row.roll(operator, *step, done, tile, index, &mut checkpoint)?;
+            row.roll(operator, RowSteps { first: *step, done }, tile, index, &mut checkpoint)?;
             row.settle(reservation)?;
             if is_last {
                 // For the next row: sequential reads hold one row at a time.
@@ -256,13 +256,12 @@ impl<K: Kernel> Row<K> {
         reservation.shrink(std::mem::take(&mut self.charged_bytes));
     }
 
-    /// Writes the values of a tile's row from step `done` on, and reports the annotations of the row.
+    /// Writes the values of a tile's row that are not done, and reports the annotations of the row.
     #[inline]
     fn roll(
         &mut self,
         operator: &RollupOperator,
-        first_step: usize,
-        done: usize,
+        steps: RowSteps,
         tile: &mut Tile,
         index: usize,
         checkpoint: &mut Checkpoint,
@@ -271,17 +270,17 @@ impl<K: Kernel> Row<K> {
         let Some(kernel) = kernel else { return Ok(()) };
         let ranges = &operator.ranges;
         checkpoint.work(tile.steps())?;
-        assert!(done == 0 || mixed.is_none(), "facts are of floats alone");
+        assert!(steps.done == 0 || mixed.is_none(), "facts are of floats alone");
         match mixed {
             None => {
                 let (values, presence) = tile.row_mut(index);
-                buffer.roll(kernel, ranges, first_step, done, values, presence, checkpoint)?;
+                buffer.roll(kernel, ranges, steps, values, presence, checkpoint)?;
             }
             Some(mixed) => {
                 mixed.roll(
                     FloatRoll { buffer, kernel },
                     ranges,
-                    first_step,
+                    steps.first,
                     tile,
                     index,
                     checkpoint,
@@ -293,7 +292,7 @@ impl<K: Kernel> Row<K> {
         if let Some(message) = kernel.error() {
             return Err(QueryError::Execution(message));
         }
-        operator.note.take(&operator.ctx, *series, first_step, tile.row(index).1);
+        operator.note.take(&operator.ctx, *series, steps.first, tile.row(index).1);
         let dropped = buffer.compact();
         if let Some(mixed) = mixed {
             mixed.compact(dropped);

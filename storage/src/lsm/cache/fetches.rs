@@ -44,8 +44,11 @@ const SHARED_WAIT_MAX: Duration = Duration::from_secs(2);
 pub(in crate::lsm) struct Fetches {
     objects: Arc<dyn ObjectStore>,
     tails: Arc<Tails>,
-    flights: Mutex<HashMap<(Path, Range<u64>), Shared<oneshot::Receiver<Fetched>>>>,
+    flights: Mutex<HashMap<(Path, Range<u64>), Flight>>,
 }
+
+/// Request under way, and its result.
+type Flight = Shared<oneshot::Receiver<Fetched>>;
 
 /// Bytes of an object.
 #[derive(Clone)]

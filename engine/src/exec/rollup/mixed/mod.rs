@@ -23,7 +23,7 @@ use crate::annotations::Cause;
 use crate::catalog::Histograms;
 use crate::error::QueryError;
 use crate::exec::operator::Context;
-use crate::exec::rollup::buffer::{Buffer, Kernel, Ranges, Samples};
+use crate::exec::rollup::buffer::{Buffer, Kernel, Ranges, RowSteps, Samples};
 use crate::exec::rollup::kernels::RollupKernel;
 use crate::tile::{Tile, set_absent, set_present};
 
@@ -290,7 +290,8 @@ impl Mixed {
         let place = buffer.place();
         if self.kernel.follows_floats() {
             let (values, presence) = tile.row_mut(row);
-            buffer.roll(kernel, ranges, first_step, 0, values, presence, checkpoint)?;
+            let steps = RowSteps { first: first_step, done: 0 };
+            buffer.roll(kernel, ranges, steps, values, presence, checkpoint)?;
         }
         let samples = buffer.samples();
         let Range { start: mut lo, end: mut hi } = place;
