@@ -22,6 +22,7 @@ mod follow;
 mod head;
 mod index;
 mod keys;
+mod loaded;
 mod lock;
 mod log;
 mod lsm;

@@ -12,11 +12,14 @@ use testkit::{get, percent_encode, temporary_directory};
 fn reads_of_a_query_are_reported_and_bounded() {
     let folder = temporary_directory("costs");
     let place = Processes::on_disk(folder.path());
-    let all = samples(now_ms() / 1000 * 1000 - DAY_MS);
+    // The days are read one by one.
+    let days = [1, 2].map(|day| samples(now_ms() / 1000 * 1000 - day * DAY_MS));
     let server = place.start(&["--storage.log-size=1"]);
     let mut sender = Connection::open(&server.address).unwrap();
-    assert_eq!(sender.write(&encoded(&all)).unwrap().0, 204);
-    wait_for("seal", || metric(&server.address, "tessella_storage_seals_total") >= 1);
+    for (day, seals) in days.iter().rev().zip(1..) {
+        assert_eq!(sender.write(&encoded(day)).unwrap().0, 204);
+        wait_for("seal", || metric(&server.address, "tessella_storage_seals_total") >= seals);
+    }
     stop(server);
 
     let server = place.start(&["--query.max-object-store-reads=1"]);

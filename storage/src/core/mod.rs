@@ -25,13 +25,13 @@ use crate::exemplar::ExemplarRing;
 use crate::head::Head;
 use crate::index::cache::IndexCache;
 use crate::index::partition::PartitionIndex;
+use crate::loaded::kept::KeptSets;
 use crate::log::commit::{Log, LogTarget};
 use crate::log::counters::LogCounters;
 use crate::log::queue::Queue;
 use crate::lsm::{Lsm, ReadTracker};
 use crate::metadata::Metadata;
 use crate::options::StoreOptions;
-use crate::read::kept::KeptSets;
 use crate::retention::{
     ClockReading, Keeping, Observed, RETENTION_RULES_MAX, ReferenceTime, Retention, RetentionTime,
 };

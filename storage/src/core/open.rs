@@ -14,6 +14,7 @@ use crate::error::StoreError;
 use crate::exemplar::ExemplarRing;
 use crate::head::{Head, HeadLimits};
 use crate::index::cache::IndexCache;
+use crate::loaded::kept::KeptSets;
 use crate::log::counters::LogCounters;
 use crate::log::queue::Queue;
 use crate::log::replay::{Replay, replay};
@@ -21,7 +22,6 @@ use crate::lsm::{Lsm, ReadTracker};
 use crate::meta::Meta;
 use crate::metadata::Metadata;
 use crate::options::StoreOptions;
-use crate::read::kept::KeptSets;
 use crate::retention::{Keeping, ReferenceTime, Rule};
 use crate::samples::columns::ColumnCache;
 

@@ -4,12 +4,8 @@
 //! seen twice, which the cursor merges, and never missed.
 
 pub(crate) mod blocks;
-pub(crate) mod kept;
 pub(crate) mod names;
-mod newest;
-mod order;
 mod partition;
 pub(crate) mod select;
 pub(crate) mod series;
-pub(crate) mod set;
 pub(crate) mod warm;

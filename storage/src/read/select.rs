@@ -11,14 +11,14 @@ use model::{
     SourceError, TimeRange,
 };
 
-use super::kept::{HeldOnce, SharedSeries};
-use super::newest::{self, Newest, NewestSample, NewestSeries, NewestSet};
-use super::order::{FoundSeries, Ordered, order};
 use super::partition::{self, PartitionSelection};
-use super::set::{LoadedSeries, LoadedSet};
 use crate::core::Core;
 use crate::head::Matching;
 use crate::index::prune;
+use crate::loaded::kept::{HeldOnce, SharedSeries};
+use crate::loaded::newest::{self, Newest, NewestSample, NewestSeries, NewestSet};
+use crate::loaded::order::{FoundSeries, Ordered, order};
+use crate::loaded::set::{LoadedSeries, LoadedSet};
 use crate::lsm::{OBJECT_STORE, ReadGuard};
 use crate::parallel::shares::{apart, in_shares};
 use crate::samples::part::{Part, Parts, TailRoom};

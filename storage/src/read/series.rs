@@ -7,12 +7,12 @@ use model::{
     Budget, Checkpoint, Labels, Matcher, MetadataQuery, Reservation, SourceError, TimeRange,
 };
 
-use super::order::{FoundSeries, merge};
 use super::partition::{self, PartitionSelection};
 use super::select::{Pin, SERIES_BYTES, matching_in_order};
 use crate::core::Core;
 use crate::head::series::HeadSeries;
 use crate::index::prune;
+use crate::loaded::order::{FoundSeries, merge};
 use crate::parallel::yielder::Yielder;
 use crate::samples::part::Parts;
 

@@ -13,22 +13,22 @@ use crate::samples::series_parts::SeriesParts;
 
 /// Loaded series of one query.
 pub(crate) struct LoadedSet {
-    pub(super) loaded: Arc<LoadedSeries>,
-    pub(super) range: TimeRange,
+    pub(crate) loaded: Arc<LoadedSeries>,
+    pub(crate) range: TimeRange,
     /// Caches decoded columns.
-    pub(super) columns: Arc<ColumnCache>,
+    pub(crate) columns: Arc<ColumnCache>,
     /// Memory charge, released on drop.
-    pub(super) _charge: Reservation,
+    pub(crate) _charge: Reservation,
 }
 
 /// Loaded series, sorted by labels.
-pub(super) struct LoadedSeries {
-    pub(super) series: Vec<(Labels, SeriesParts)>,
+pub(crate) struct LoadedSeries {
+    pub(crate) series: Vec<(Labels, SeriesParts)>,
     /// Bytes of the samples.
-    pub(super) encoded_bytes: usize,
+    pub(crate) encoded_bytes: usize,
     /// Bytes that each query charges for them.
-    pub(super) charged_bytes: u64,
-    pub(super) held: HeldOnce,
+    pub(crate) charged_bytes: u64,
+    pub(crate) held: HeldOnce,
 }
 
 impl fmt::Debug for LoadedSeries {

@@ -16,22 +16,22 @@ use crate::sizes::Sizes;
 const PART_WORK: usize = 64;
 
 /// Number of series that the data of parts is prefetched ahead.
-pub(super) const PARTS_AHEAD: usize = 8;
+pub(crate) const PARTS_AHEAD: usize = 8;
 
 /// Series with its parts.
-pub(super) type FoundSeries = (Labels, Parts);
+pub(crate) type FoundSeries = (Labels, Parts);
 
 /// Series sorted by labels, each label set once.
 #[derive(Default)]
-pub(super) struct Ordered {
-    pub(super) series: Vec<(Labels, SeriesParts)>,
-    pub(super) encoded_bytes: usize,
+pub(crate) struct Ordered {
+    pub(crate) series: Vec<(Labels, SeriesParts)>,
+    pub(crate) encoded_bytes: usize,
 }
 
 /// Merges sorted lists. If two have a series, the parts of the earlier list come first.
 ///
 /// Errors: a frame whose header cannot be read; those of the budget.
-pub(super) async fn order(
+pub(crate) async fn order(
     sizes: &Sizes,
     lists: Vec<Vec<FoundSeries>>,
     range: TimeRange,
@@ -95,7 +95,7 @@ fn order_share(
 /// Merges sorted lists to one.
 ///
 /// Errors: those of the checkpoint.
-pub(super) fn merge(
+pub(crate) fn merge(
     mut lists: Vec<Vec<FoundSeries>>,
     watch: &mut Checkpoint,
 ) -> Result<Vec<FoundSeries>, BudgetError> {

@@ -14,11 +14,11 @@ use crate::samples::part::{Part, TailRoom};
 use crate::window::PartitionId;
 
 /// Series with its newest sample.
-pub(super) type Newest = (Labels, NewestSample);
+pub(crate) type Newest = (Labels, NewestSample);
 
 /// Newest sample of a series of the head, and the id of the series in its partition.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct NewestSample {
+pub(crate) struct NewestSample {
     timestamp_ms: i64,
     value: f64,
     /// Partition of the id, which fits 32 bits.
@@ -29,7 +29,7 @@ pub(super) struct NewestSample {
 impl NewestSample {
     /// Creates the newest float of a series.
     #[inline]
-    pub(super) fn new(series: &HeadSeries, timestamp_ms: i64, value: f64) -> NewestSample {
+    pub(crate) fn new(series: &HeadSeries, timestamp_ms: i64, value: f64) -> NewestSample {
         let partition = i32::try_from(series.partition.number());
         let id = if partition.is_ok() { series.id_in_partition } else { NONE };
         NewestSample { timestamp_ms, value, partition: partition.unwrap_or_default(), id }
@@ -37,7 +37,7 @@ impl NewestSample {
 }
 
 /// Returns the ids in a partition of series whose newest sample is later than a time.
-pub(super) fn ids_after(newest: &[Newest], partition: PartitionId, time_ms: i64) -> RoaringBitmap {
+pub(crate) fn ids_after(newest: &[Newest], partition: PartitionId, time_ms: i64) -> RoaringBitmap {
     let is_known = |sample: &&NewestSample| {
         sample.id != NONE
             && i64::from(sample.partition) == partition.number()
@@ -54,7 +54,7 @@ pub(super) fn ids_after(newest: &[Newest], partition: PartitionId, time_ms: i64)
 }
 
 /// Converts to the form of series with more samples.
-pub(super) fn found(newest: Vec<Newest>) -> Vec<FoundSeries> {
+pub(crate) fn found(newest: Vec<Newest>) -> Vec<FoundSeries> {
     let mut room = TailRoom::default();
     let mut found: Vec<FoundSeries> = newest
         .into_iter()
@@ -68,18 +68,18 @@ pub(super) fn found(newest: Vec<Newest>) -> Vec<FoundSeries> {
 }
 
 /// Series with one float each, of one query.
-pub(super) struct NewestSet {
-    pub(super) newest: Arc<NewestSeries>,
+pub(crate) struct NewestSet {
+    pub(crate) newest: Arc<NewestSeries>,
     /// Memory charge, released on drop.
-    pub(super) _charge: Reservation,
+    pub(crate) _charge: Reservation,
 }
 
 /// Series with one float each, sorted by labels.
-pub(super) struct NewestSeries {
-    pub(super) series: Vec<Newest>,
+pub(crate) struct NewestSeries {
+    pub(crate) series: Vec<Newest>,
     /// Bytes that each query charges for them.
-    pub(super) charged_bytes: u64,
-    pub(super) held: HeldOnce,
+    pub(crate) charged_bytes: u64,
+    pub(crate) held: HeldOnce,
 }
 
 impl fmt::Debug for NewestSeries {

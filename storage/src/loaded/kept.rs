@@ -40,13 +40,13 @@ pub(crate) struct KeptSets {
 
 /// Series of a selection.
 #[derive(Debug, Clone)]
-pub(super) enum SharedSeries {
+pub(crate) enum SharedSeries {
     Loaded(Arc<LoadedSeries>),
     Newest(Arc<NewestSeries>),
 }
 
 /// Bytes that a set counts in the column cache, once it is kept.
-pub(super) type HeldOnce = OnceLock<HeldBytes>;
+pub(crate) type HeldOnce = OnceLock<HeldBytes>;
 
 #[derive(Debug)]
 struct KeptSet {
@@ -130,7 +130,7 @@ impl KeptSets {
 
     /// Returns the series that an earlier query loaded for the visible `times` of the same
     /// selection, unless they have changed.
-    pub(super) fn find(
+    pub(crate) fn find(
         &self,
         selection: &Selection,
         times: TimeRange,
@@ -155,7 +155,7 @@ impl KeptSets {
 
     /// Keeps series that were loaded after the write of number `version`, unless they are few. The
     /// times of the selection are visible ones.
-    pub(super) fn keep(
+    pub(crate) fn keep(
         &self,
         selection: Selection,
         version: u64,
