@@ -25,7 +25,12 @@ const FALLS_MAX: usize = 32;
 /// Maximum number of samples of an overlapping window that are read for each window.
 const FOLDED_MAX: usize = 2_048;
 /// Maximum number of windows that read each unpacked value.
-const READS_MAX: usize = 8;
+const READS_MAX: i64 = 8;
+/// Maximum number of windows that read each packed value for an extreme.
+const EXTREME_READS_MAX: i64 = 16;
+/// Minimum number of samples from window to window, if windows overlap. With fewer, reading all samples
+/// costs less.
+const NEW_SAMPLES_MIN: i64 = 2;
 
 /// Position of a sample.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -142,24 +147,27 @@ impl<'a> Pieces<'a> {
         }
     }
 
-    /// Returns whether reading all samples of each window costs little, if that is needed.
+    /// Returns whether finding the facts costs less than handing over all samples.
     fn is_cheap(&self, first: Place, last: Place, windows: Windows, wanted: WantedFact) -> bool {
-        let reads_all = match wanted {
-            WantedFact::Ends | WantedFact::Difference | WantedFact::Increase => false,
-            WantedFact::Min | WantedFact::Max | WantedFact::Sum => true,
-        };
-        if !reads_all || windows.count == 1 || windows.step_ms >= windows.span_ms {
+        if windows.count == 1 || windows.step_ms >= windows.span_ms {
             return true;
         }
+        let count = self.number(last) - self.number(first) + 1;
+        let reads = windows.span_ms / windows.step_ms.max(1);
+        let reads_packed_max = match wanted {
+            WantedFact::Ends | WantedFact::Difference | WantedFact::Increase => {
+                return count as i64 >= reads.saturating_mul(NEW_SAMPLES_MIN);
+            }
+            WantedFact::Min | WantedFact::Max => EXTREME_READS_MAX,
+            WantedFact::Sum => i64::MAX,
+        };
         let is_packed = |piece: &Piece<'_>| match piece {
             Piece::Column(column) => column.is_packed(),
             // Tails are short.
             Piece::Tail(_) => true,
         };
         let are_packed = self.pieces[first.piece..=last.piece].iter().all(is_packed);
-        let count = self.number(last) - self.number(first) + 1;
-        let reads = windows.span_ms / windows.step_ms.max(1);
-        (are_packed || reads <= READS_MAX as i64) && count <= FOLDED_MAX
+        reads <= if are_packed { reads_packed_max } else { READS_MAX } && count <= FOLDED_MAX
     }
 
     /// Returns the number of windows, and of samples from window to window, if the samples of all
@@ -211,10 +219,12 @@ impl<'a> Pieces<'a> {
                         return (FilledWindows::default(), first);
                     };
                     let (from, to) = (self.number(first), self.number(last));
-                    let add = |(window, rise): (usize, &mut f64)| {
-                        falls.add(rise, from + window * stride, to + window * stride)
-                    };
-                    windows = lasts.iter_mut().enumerate().map_while(add).count();
+                    if !falls.all.is_empty() {
+                        let add = |(window, rise): (usize, &mut f64)| {
+                            falls.add(rise, from + window * stride, to + window * stride)
+                        };
+                        windows = lasts.iter_mut().enumerate().map_while(add).count();
+                    }
                 }
             }
             WantedFact::Min | WantedFact::Max | WantedFact::Sum => {
