@@ -233,8 +233,10 @@ proptest! {
             let mut cursor =
                 PartsCursor::new(&labels, &parts, i64::MIN, i64::MAX, Some(&cache));
             let done = read(&mut cursor, &samples, windows, tile, wanted);
+            // Of overlapping windows, samples may cost less.
             let is_of_ends = matches!(wanted, WantedFact::Ends | WantedFact::Difference);
-            prop_assert!(done == count || !(is_of_ends && are_known), "{} windows", done);
+            let must_be_known = is_of_ends && are_known && windows.step_ms >= windows.span_ms;
+            prop_assert!(done == count || !must_be_known, "{} windows", done);
         }
     }
 }
