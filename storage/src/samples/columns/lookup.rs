@@ -2,7 +2,7 @@
 
 use model::{LookupSteps, is_stale};
 
-use super::column::{Column, Times, Values, unpack_strided};
+use super::column::{Column, Times, Values};
 
 /// Number of steps whose samples are found together.
 const FOUND_AT_ONCE: usize = 64;
@@ -60,20 +60,9 @@ impl Column {
         let stride = (steps.step_ms / sample_ms) as usize;
         let count = out.len().min((self.len() - 1 - first) / stride + 1);
         let out = &mut out[..count];
-        match self.values() {
-            Values::Short { base, power, above } => {
-                unpack_strided(*base, *power, &above[first..], stride, out);
-            }
-            Values::Long { base, power, above } => {
-                unpack_strided(*base, *power, &above[first..], stride, out);
-            }
-            Values::Any(values) => {
-                let seen = values[first..].iter().step_by(stride);
-                out.iter_mut().zip(seen).for_each(|(out, value)| *out = *value);
-                if has_stale(out) {
-                    return (0, from);
-                }
-            }
+        self.read_strided(first, stride, out);
+        if !self.is_packed() && has_stale(out) {
+            return (0, from);
         }
         (count, first + (count - 1) * stride + 1)
     }
