@@ -3,23 +3,18 @@
 
 use std::sync::Arc;
 
-use model::memory::MemorySource;
 use model::{
-    Advance, BoxFuture, Budget, Cursor, FilledWindows, Labels, MetadataQuery, SampleBatch,
-    Selection, SeriesSet, Source, SourceError, WINDOWS_MAX, WantedFact, WindowFacts, WindowSamples,
-    Windows, is_stale,
+    Advance, Cursor, FilledWindows, SampleBatch, SourceError, WINDOWS_MAX, WantedFact, WindowFacts,
+    WindowSamples, Windows, is_stale,
 };
 use proptest::prelude::*;
 
 use crate::data::{Case, cases, data, source};
 use crate::gaps::answer;
 use crate::ranges::{FUNCTIONS, call};
+use crate::wrapped::Wrapped;
 
 /// Knows facts of windows, except for some of them.
-struct Knowing(Arc<MemorySource>, u64);
-
-struct KnowingSet(Arc<dyn SeriesSet>, u64);
-
 struct KnowingCursor {
     /// Without staleness markers.
     samples: Vec<(i64, f64)>,
@@ -28,78 +23,18 @@ struct KnowingCursor {
     unknown: u64,
 }
 
-impl Source for Knowing {
-    fn select<'a>(
-        &'a self,
-        selection: &'a Selection,
-        budget: &'a Budget,
-    ) -> BoxFuture<'a, Result<Arc<dyn SeriesSet>, SourceError>> {
-        Box::pin(async move {
-            let set = self.0.select(selection, budget).await?;
-            Ok(Arc::new(KnowingSet(set, self.1)) as Arc<dyn SeriesSet>)
-        })
-    }
-
-    fn series<'a>(
-        &'a self,
-        query: &'a MetadataQuery,
-        budget: &'a Budget,
-    ) -> BoxFuture<'a, Result<Vec<Labels>, SourceError>> {
-        self.0.series(query, budget)
-    }
-
-    fn label_names<'a>(
-        &'a self,
-        query: &'a MetadataQuery,
-        budget: &'a Budget,
-    ) -> BoxFuture<'a, Result<Vec<String>, SourceError>> {
-        self.0.label_names(query, budget)
-    }
-
-    fn label_values<'a>(
-        &'a self,
-        name: &'a str,
-        query: &'a MetadataQuery,
-        budget: &'a Budget,
-    ) -> BoxFuture<'a, Result<Vec<String>, SourceError>> {
-        self.0.label_values(name, query, budget)
-    }
-}
-
-impl SeriesSet for KnowingSet {
-    fn len(&self) -> usize {
-        self.0.len()
-    }
-
-    fn labels(&self, series_index: usize) -> &Labels {
-        self.0.labels(series_index)
-    }
-
-    fn cursor(&self, series_index: usize) -> Box<dyn Cursor + '_> {
-        let mut inner = self.0.cursor(series_index);
-        let (mut batch, mut samples) = (SampleBatch::new(), Vec::new());
-        while {
-            batch.clear();
-            let advance = inner.next_batch(i64::MAX, &mut batch).expect("it is in memory");
-            let (times, values) = batch.samples();
-            samples.extend(times.iter().copied().zip(values.iter().copied()));
-            advance == Advance::Full
-        } {}
-        samples.retain(|(_, value)| !is_stale(*value));
-        Box::new(KnowingCursor { samples, at: 0, unknown: self.1 })
-    }
-
-    fn sample_count_estimate(&self, series_index: usize) -> usize {
-        self.0.sample_count_estimate(series_index)
-    }
-
-    fn encoded_bytes(&self) -> usize {
-        self.0.encoded_bytes()
-    }
-
-    fn has_histograms(&self, series_index: usize) -> bool {
-        self.0.has_histograms(series_index)
-    }
+/// Reads all samples of a cursor.
+fn knowing<'a>(mut inner: Box<dyn Cursor + 'a>, unknown: u64) -> Box<dyn Cursor + 'a> {
+    let (mut batch, mut samples) = (SampleBatch::new(), Vec::new());
+    while {
+        batch.clear();
+        let advance = inner.next_batch(i64::MAX, &mut batch).expect("it is in memory");
+        let (times, values) = batch.samples();
+        samples.extend(times.iter().copied().zip(values.iter().copied()));
+        advance == Advance::Full
+    } {}
+    samples.retain(|(_, value)| !is_stale(*value));
+    Box::new(KnowingCursor { samples, at: 0, unknown })
 }
 
 impl KnowingCursor {
@@ -224,7 +159,8 @@ proptest! {
         queries.push(format!("sum by (g) (rate({range}))"));
         queries.push(format!("max_over_time(rate(m[4s])[{}ms:1s])", case.range_ms));
         for query in queries {
-            let (found, _) = answer(&case, Arc::new(Knowing(source.clone(), unknown)), &query);
+            let known = Wrapped { source: source.clone(), wrap: Arc::new(move |inner| knowing(inner, unknown)) };
+            let (found, _) = answer(&case, Arc::new(known), &query);
             let (expected, _) = answer(&case, source.clone(), &query);
             prop_assert_eq!(found, expected, "{}", query);
         }

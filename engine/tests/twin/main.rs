@@ -10,6 +10,7 @@ mod mixed;
 mod naive;
 mod ranges;
 mod subranges;
+mod wrapped;
 
 use std::collections::BTreeMap;
 
