@@ -11,6 +11,7 @@ pub(crate) mod cache;
 mod ids;
 mod labels;
 pub(crate) mod partition;
+mod postings;
 mod prune;
 pub(crate) mod results;
 pub(crate) mod runs;
@@ -22,7 +23,7 @@ use roaring::RoaringBitmap;
 
 pub(crate) use ids::{Ids, bitmap_bytes};
 pub(crate) use labels::LabelIndex;
-pub(crate) use partition::{decode_postings, encode_postings};
+pub(crate) use postings::{decode_postings, encode_postings};
 pub(crate) use prune::prune;
 
 /// Labels in memory that can be shared.

@@ -20,6 +20,7 @@ use smol_str::SmolStr;
 
 use super::cache::Usage;
 use super::ids::Ids;
+use super::postings::{decode_postings, parse_postings};
 use super::results::{MatcherRef, Resolved, Results};
 use super::runs::RunIndex;
 use super::{KnownLabels, Lookup, Term, combine, term, wants};
@@ -585,21 +586,4 @@ fn order_of(labels: &[&Labels]) -> Order {
 fn page_bytes(page: &[Labels]) -> usize {
     let labels_bytes = |labels: &Labels| labels.as_bytes().len() + size_of::<Labels>() + 20;
     ENTRY_BYTES + page.iter().map(labels_bytes).sum::<usize>()
-}
-
-fn parse_postings(key: &[u8]) -> Result<(String, String), StoreError> {
-    keys::parse_postings(key).ok_or_else(|| value::corrupt(key, "malformed postings key"))
-}
-
-/// Encodes the value of a postings key.
-pub(crate) fn encode_postings(key: &[u8], ids: &RoaringBitmap) -> Vec<u8> {
-    let mut body = Vec::with_capacity(ids.serialized_size());
-    ids.serialize_into(&mut body).expect("a vector takes every byte");
-    value::encode(key, &body)
-}
-
-/// Decodes the value of a postings key.
-pub(crate) fn decode_postings(key: &[u8], bytes: &[u8]) -> Result<RoaringBitmap, StoreError> {
-    let body = value::decode(key, bytes)?;
-    RoaringBitmap::deserialize_from(body).map_err(|e| value::corrupt(key, e.to_string()))
 }
