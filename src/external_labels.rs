@@ -323,7 +323,8 @@ mod tests {
 
     async fn select(source: &Arc<dyn Source>) -> Result<Vec<String>, SourceError> {
         let matchers = vec![Matcher::equal("shard", "0")];
-        let selection = Selection { matchers, times: TimeRange::new(0, 1), only_newest: false };
+        let selection =
+            Selection { matchers, times: TimeRange::new(0, 1), only_newest: false, windows: None };
         let budget = Budget::new(BudgetLimits::default());
         let set = source.select(&selection, &budget).await?;
         Ok((0..set.len()).map(|index| set.labels(index).to_string()).collect())

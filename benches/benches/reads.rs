@@ -1,6 +1,7 @@
 //! Cost of queries without caches: reads, bytes and time, on an object store in memory with delayed
 //! reads. See `benches/README.md`.
 
+use std::hint::black_box;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -12,8 +13,11 @@ use benches::report;
 use benches::source::decode_each;
 use clap::Parser;
 use engine::{Engine, EngineOptions, QueryOptions};
-use model::{Batch, Budget, Labels, MatchOp, Matcher, Selection, Source, TimeRange};
-use storage::{Reader, SharedMemory, Store, StoreOptions};
+use model::{
+    Batch, BoxFuture, Budget, Labels, MatchOp, Matcher, MetadataQuery, Selection, SeriesSet,
+    Source, SourceError, TimeRange,
+};
+use storage::{Reader, SharedMemory, Store, StoreOptions, StoreStats};
 use tokio::runtime::Runtime;
 
 const MINUTE_MS: i64 = 60_000;
@@ -36,6 +40,13 @@ const PANEL_HOURS: i64 = 6;
 const PANEL_INTERVAL_MS: i64 = 15_000;
 const PANEL_STEP_MS: i64 = MINUTE_MS;
 
+/// Series of the dashboard over a year, and their scrape interval.
+const YEAR_SERIES: &str = "100";
+const YEAR_INTERVAL: &str = "60";
+/// Steps of the dashboard over a year, and their distance.
+const YEAR_STEPS: i64 = 512;
+const YEAR_STEP_MS: i64 = 17 * HOUR_MS;
+
 /// Measures reads of queries from an object store.
 #[derive(Parser)]
 #[command(name = "reads")]
@@ -55,6 +66,15 @@ struct Options {
     /// Scrape interval of that metric in seconds; that of the other metrics is 20 times as long.
     #[arg(long, default_value = "15", value_parser = count())]
     interval: usize,
+    /// Number of series of the dashboard over a year.
+    #[arg(long, default_value = YEAR_SERIES, value_parser = count())]
+    year_series: usize,
+    /// Scrape interval of these series in seconds.
+    #[arg(long, default_value = YEAR_INTERVAL, value_parser = count())]
+    year_interval: usize,
+    /// Only the dashboard over a year.
+    #[arg(long)]
+    year_only: bool,
     #[command(flatten)]
     report: ReportOptions,
 }
@@ -190,7 +210,7 @@ struct Row {
 impl Row {
     fn selection(&self) -> Selection {
         let times = TimeRange::new(self.times.0, self.times.1);
-        Selection { matchers: self.matchers.clone(), times, only_newest: false }
+        Selection { matchers: self.matchers.clone(), times, only_newest: false, windows: None }
     }
 }
 
@@ -312,10 +332,114 @@ async fn dashboard(of: &Options) -> String {
     table(&["dashboard", "reads", "MB read", "s", "CPU s"], &lines)
 }
 
+/// The store without summaries: every selection needs samples.
+struct OfSamples(Arc<Store>);
+
+impl Source for OfSamples {
+    fn select<'a>(
+        &'a self,
+        selection: &'a Selection,
+        budget: &'a Budget,
+    ) -> BoxFuture<'a, Result<Arc<dyn SeriesSet>, SourceError>> {
+        let selection = Selection { windows: None, ..selection.clone() };
+        Box::pin(async move { self.0.select(&selection, budget).await })
+    }
+
+    fn series<'a>(
+        &'a self,
+        query: &'a MetadataQuery,
+        budget: &'a Budget,
+    ) -> BoxFuture<'a, Result<Vec<Labels>, SourceError>> {
+        self.0.series(query, budget)
+    }
+
+    fn label_names<'a>(
+        &'a self,
+        query: &'a MetadataQuery,
+        budget: &'a Budget,
+    ) -> BoxFuture<'a, Result<Vec<String>, SourceError>> {
+        self.0.label_names(query, budget)
+    }
+
+    fn label_values<'a>(
+        &'a self,
+        name: &'a str,
+        query: &'a MetadataQuery,
+        budget: &'a Budget,
+    ) -> BoxFuture<'a, Result<Vec<String>, SourceError>> {
+        self.0.label_values(name, query, budget)
+    }
+}
+
+/// Measures a dashboard over a year, from summaries of hours and from samples.
+async fn year(of: &Options) -> String {
+    let memory = SharedMemory::default();
+    let store = Store::open_in(&memory, options()).await.expect("a store can be opened");
+    let interval_ms = of.year_interval as i64 * 1000;
+    let end_ms = YEAR_STEPS * YEAR_STEP_MS;
+    for start_ms in (0..end_ms).step_by(2 * HOUR_MS as usize) {
+        let times = (start_ms, start_ms + 2 * HOUR_MS);
+        append(&store, WANTED, of.year_series, times, interval_ms).await;
+        store.seal_all().await.expect("a window can be sealed");
+    }
+    settle(&memory, store).await;
+    let engine = Engine::new(EngineOptions::default());
+    let range_s = YEAR_STEP_MS / 1000 + of.year_interval as i64;
+    let mut lines = Vec::new();
+    for function in ["rate", "max_over_time"] {
+        for is_summarized in [true, false] {
+            let store = Arc::new(reopen(&memory.delayed(of.delay())).await);
+            let source: Arc<dyn Source> =
+                if is_summarized { store.clone() } else { Arc::new(OfSamples(store.clone())) };
+            for run in ["first", "again", "again"] {
+                let query = format!("sum by (group) ({function}({WANTED}[{range_s}s]))");
+                let before = store.stats();
+                let (cpu, started) = (cpu_time(), Instant::now());
+                let options = QueryOptions::default();
+                let source = Arc::clone(&source);
+                let answer = engine
+                    .range(source, &query, YEAR_STEP_MS, end_ms, YEAR_STEP_MS, &options)
+                    .await
+                    .expect("the query is good");
+                let (wall, cpu) =
+                    (started.elapsed().as_secs_f64(), (cpu_time() - cpu).as_secs_f64());
+                black_box(answer);
+                let after = store.stats();
+                let query = Reader::ALL.iter().position(|r| *r == Reader::Query).expect("listed");
+                let reads = |stats: &StoreStats| stats.object_store_reads[query];
+                let from = if is_summarized { "summaries" } else { "samples" };
+                lines.push(vec![
+                    format!("{function}, {from}, {run}"),
+                    (reads(&after).reads - reads(&before).reads).to_string(),
+                    format!("{:.2}", (reads(&after).bytes - reads(&before).bytes) as f64 / 1e6),
+                    (after.summarized_blocks - before.summarized_blocks).to_string(),
+                    format!("{wall:.3}"),
+                    format!("{cpu:.3}"),
+                ]);
+            }
+            drop(source);
+            let store = Arc::into_inner(store).expect("no query runs");
+            store.close().await.expect("the store can be closed");
+        }
+    }
+    table(&["query", "reads", "MB read", "blocks by summaries", "s", "CPU s"], &lines)
+}
+
 fn main() -> ExitCode {
     let options = Options::parse();
     report::run("Reads of an object store", "reads", options.report.is_record, |report| {
         let runtime = Runtime::new()?;
+        report.push(&format!(
+            "A dashboard over a year: {} series each {} s, {YEAR_STEPS} steps of {} hours, windows \
+             longer by a scrape interval. The first query of a group on a newly opened store.\n\n{}",
+            options.year_series,
+            options.year_interval,
+            YEAR_STEP_MS / HOUR_MS,
+            runtime.block_on(year(&options)),
+        ));
+        if options.year_only {
+            return Ok(());
+        }
         report.push(&format!(
             "{} days, {} metrics, of which one has {} series each {} s, {} ms a request. Each \
              query, except for the last two, on a newly opened store.\n\n{}",

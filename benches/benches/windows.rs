@@ -105,6 +105,7 @@ impl Rig {
     fn decode_ms(&self, steps: Steps, range_ms: i64, run_count: usize) -> (f64, usize) {
         let selection = Selection {
             only_newest: false,
+            windows: None,
             matchers: Vec::new(),
             times: TimeRange::new(steps.start_ms - range_ms + 1, steps.end_ms()),
         };

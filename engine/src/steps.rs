@@ -3,7 +3,7 @@
 //! `offset`, `@`, the reach of lookbacks and ranges, and subquery grids are resolved to times here;
 //! selectors and range functions compare samples with these times.
 
-use model::{StepRanges, TimeRange};
+use model::{StepRanges, TimeRange, Windows};
 
 /// Evaluation times of a query or of a subquery: `start_ms + i * step_ms`.
 ///
@@ -104,6 +104,14 @@ impl LookTimes {
             return None;
         }
         StepRanges::new(after_ms, span_ms, self.step_ms, only_newest)
+    }
+
+    /// Returns the windows of all steps; `None` if they are empty, or all at one time.
+    #[inline]
+    pub fn windows(&self, span_ms: i64) -> Option<Windows> {
+        let LookTimes { first_ms: first_end_ms, step_ms, count } = *self;
+        let is_moving = step_ms > 0 || count == 1;
+        (is_moving && span_ms > 0).then_some(Windows { first_end_ms, step_ms, span_ms, count })
     }
 
     /// Returns the first and last time of samples that any step can see, both inclusive.

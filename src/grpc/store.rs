@@ -46,7 +46,7 @@ pub(super) async fn series(
             let found = parts.wait(source.series(&query, &budget))?;
             return send_labels(&found, responses, parts);
         }
-        let selection = Selection { matchers, times, only_newest: false };
+        let selection = Selection { matchers, times, only_newest: false, windows: None };
         let found = parts.wait(source.select(&selection, &budget))?;
         send_chunks(&*found, times.end_ms, request.limit, responses, parts)
     };

@@ -61,7 +61,7 @@ const GAUGES: [(&str, &str, Getter); 20] = [
 ];
 
 /// Name, help and getter of counters.
-const COUNTERS: [(&str, &str, Getter); 35] = [
+const COUNTERS: [(&str, &str, Getter); 36] = [
     (
         "tessella_storage_block_cache_hits_total",
         "Lookups of blocks and indexes that were in memory.",
@@ -96,6 +96,11 @@ const COUNTERS: [(&str, &str, Getter); 35] = [
         "tessella_storage_warmed_bytes_total",
         "Bytes of blocks loaded by the warm-up after the start.",
         |s| s.warmed_bytes,
+    ),
+    (
+        "tessella_storage_summarized_blocks_total",
+        "Blocks that queries did not read, as their summaries were enough.",
+        |s| s.summarized_blocks,
     ),
     ("tessella_storage_samples_appended_total", "Samples accepted.", |s| s.samples_appended),
     (

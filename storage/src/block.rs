@@ -11,6 +11,8 @@ use model::{Labels, TimeRange};
 
 use crate::chunk::CHUNK_PADDING_BYTES;
 use crate::error::StoreError;
+use crate::keys;
+use crate::summary::codec::SummaryBuilder;
 use crate::value;
 use crate::varint::{
     push_varint, take_count, take_labels, take_u32, take_varint, unzigzag, zigzag,
@@ -43,18 +45,41 @@ pub(crate) struct BlockBuilder {
     series: Vec<(u32, usize)>,
     frames: Vec<u8>,
     times: Option<TimeRange>,
+    summaries: SummaryBuilder,
+}
+
+/// Values of a block.
+#[derive(Debug)]
+pub(crate) struct BuiltBlock {
+    pub(crate) entry: BlockEntry,
+    /// Keys and values: the block, and its summaries if it has any.
+    pub(crate) values: Vec<(Vec<u8>, Vec<u8>)>,
+}
+
+impl BuiltBlock {
+    /// Returns the bytes of the values.
+    pub(crate) fn bytes(&self) -> usize {
+        self.values.iter().map(|(_, value)| value.len()).sum()
+    }
 }
 
 impl BlockBuilder {
     /// Returns a builder of a block with a maximum number of series.
     pub(crate) fn new(series_max: usize) -> BlockBuilder {
-        BlockBuilder { series_max, series: Vec::new(), frames: Vec::new(), times: None }
+        BlockBuilder {
+            series_max,
+            series: Vec::new(),
+            frames: Vec::new(),
+            times: None,
+            summaries: SummaryBuilder::default(),
+        }
     }
 
     /// Adds a series: ids ascend. `frames` stand end to end.
     pub(crate) fn push(&mut self, id: u32, frames: &[u8], times: TimeRange) {
         self.series.push((id, frames.len()));
         self.frames.extend_from_slice(frames);
+        self.summaries.push(id, frames);
         self.times = Some(self.times.map_or(times, |all| all.join(times)));
     }
 
@@ -68,8 +93,8 @@ impl BlockBuilder {
         self.series.len() >= self.series_max || self.frames.len() >= BLOCK_BYTES
     }
 
-    /// Returns the value and its directory entry. There must be a series.
-    pub(crate) fn finish(self, key: &[u8]) -> (Vec<u8>, BlockEntry) {
+    /// Returns the values and the directory entry of the block. There must be a series.
+    pub(crate) fn finish(self, key: Vec<u8>) -> BuiltBlock {
         let mut header = vec![VERSION];
         push_varint(&mut header, self.series.len() as u64);
         let mut before = -1;
@@ -80,7 +105,7 @@ impl BlockBuilder {
         }
         let len_bytes = (header.len() as u32).to_le_bytes();
         let mut bytes = Vec::with_capacity(24 + header.len() + self.frames.len());
-        bytes.extend_from_slice(&header_checksum(key, len_bytes, &header).to_le_bytes());
+        bytes.extend_from_slice(&header_checksum(&key, len_bytes, &header).to_le_bytes());
         bytes.extend_from_slice(&len_bytes);
         bytes.extend_from_slice(&header);
         bytes.extend_from_slice(&self.frames);
@@ -90,7 +115,11 @@ impl BlockBuilder {
         let first_id = self.first_id().unwrap_or_default();
         let last_id = self.series.last().map_or(first_id, |(id, _)| *id);
         let entry = BlockEntry { first_id, last_id, bytes: bytes.len() as u32, min_ms, max_ms };
-        (bytes, entry)
+        let summary_key = keys::summaries_of_block(&key);
+        let summaries = self.summaries.finish(&summary_key, bytes.len());
+        let mut values = vec![(key, bytes)];
+        values.extend(summaries.map(|summaries| (summary_key, summaries)));
+        BuiltBlock { entry, values }
     }
 }
 

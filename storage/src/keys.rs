@@ -26,6 +26,9 @@ pub(crate) fn is_of_all_days(segment: &[u8]) -> bool {
     segment.len() == 1
 }
 
+/// Position of the letter after a partition.
+const KIND_AT: usize = 9;
+
 fn push_ordered(key: &mut Vec<u8>, number: i64) {
     key.extend_from_slice(&(number as u64 ^ 1 << 63).to_be_bytes());
 }
@@ -234,6 +237,38 @@ pub(crate) fn block(metric: u64, window: Window, epoch: Epoch, first_id: u32) ->
     key
 }
 
+/// Returns the key of the summaries of a block.
+pub(crate) fn summaries_of_block(block: &[u8]) -> Vec<u8> {
+    let mut key = block.to_vec();
+    if let Some(kind) = key.get_mut(KIND_AT) {
+        *kind = b's';
+    }
+    key
+}
+
+/// Returns the key of the block that summaries belong to.
+pub(crate) fn block_of_summaries(key: &[u8]) -> Option<Vec<u8>> {
+    let mut block = key.to_vec();
+    let kind = block.get_mut(KIND_AT).filter(|kind| **kind == b's')?;
+    *kind = b'b';
+    directory_of_block(&block).is_some_and(|d| parse_directory(&d).is_some()).then_some(block)
+}
+
+/// Returns the window of a block's summaries.
+pub(crate) fn window_of_summaries(key: &[u8]) -> Option<Window> {
+    let directory = directory_of_block(&block_of_summaries(key)?)?;
+    let partition = partition_of_directory(&directory)?;
+    let (_, window, _) = parse_directory(&directory)?;
+    Some(partition.window(window))
+}
+
+/// Returns the prefix of the summaries of a partition.
+pub(crate) fn summaries(partition_id: PartitionId) -> Vec<u8> {
+    let mut key = partition(partition_id);
+    key.push(b's');
+    key
+}
+
 /// Returns the prefix of all run directories of a partition.
 pub(crate) fn directories(partition_id: PartitionId) -> Vec<u8> {
     let mut key = partition(partition_id);
@@ -263,10 +298,10 @@ pub(crate) fn directory(metric: u64, window: Window, epoch: Epoch) -> Vec<u8> {
     key
 }
 
-/// Returns the key of the run directory that lists a block.
+/// Returns the key of the run directory that lists a block, given its key or that of its summaries.
 pub(crate) fn directory_of_block(block: &[u8]) -> Option<Vec<u8>> {
     let mut key = block.get(..block.len().checked_sub(4)?)?.to_vec();
-    let kind = key.get_mut(9).filter(|kind| **kind == b'b')?;
+    let kind = key.get_mut(KIND_AT).filter(|kind| matches!(**kind, b'b' | b's'))?;
     *kind = b'c';
     Some(key)
 }
@@ -494,6 +529,7 @@ mod tests {
             let _ = (parse_postings(&bytes), parse_log(&bytes), parse_directory(&bytes));
             let _ = (parse_forward_page(&bytes), parse_ordered(&bytes, b"mp"));
             let _ = (parse_note(&bytes), parse_dictionary_pair(&bytes));
+            let _ = (block_of_summaries(&bytes), directory_of_block(&bytes));
             let _ = (parse_metadata(&bytes), parse_exemplars(&bytes), parse_tombstone(&bytes));
         }
     }
@@ -514,6 +550,11 @@ mod tests {
         assert_eq!(parse_tombstone(&tombstone(epoch)), Some(epoch));
         let block = block(7, window, epoch, 3);
         assert_eq!(directory_of_block(&block), Some(directory(7, window, epoch)));
+        let summaries = summaries_of_block(&block);
+        assert_eq!(directory_of_block(&summaries), Some(directory(7, window, epoch)));
+        assert_eq!(block_of_summaries(&summaries), Some(block.clone()));
+        assert_eq!(block_of_summaries(&block), None);
+        assert_eq!(window_of_summaries(&summaries), Some(window));
     }
 
     #[test]

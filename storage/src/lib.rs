@@ -40,6 +40,7 @@ mod samples;
 mod seal;
 mod sizes;
 mod store;
+mod summary;
 #[cfg(test)]
 mod tests;
 mod value;

@@ -38,6 +38,11 @@ impl Window {
         Window(self.0 - 1)
     }
 
+    /// Returns the next window.
+    pub(crate) fn next(self) -> Window {
+        Window(self.0 + 1)
+    }
+
     /// Returns the partition that contains the window.
     pub(crate) fn partition(self) -> PartitionId {
         PartitionId(self.0.div_euclid(PARTITION_WINDOWS))

@@ -148,7 +148,12 @@ fn equal(name: &str, value: &str) -> Matcher {
 }
 
 fn selection(matchers: Vec<Matcher>, start_ms: i64, end_ms: i64) -> Selection {
-    Selection { matchers, times: TimeRange::new(start_ms, end_ms), only_newest: false }
+    Selection {
+        matchers,
+        times: TimeRange::new(start_ms, end_ms),
+        only_newest: false,
+        windows: None,
+    }
 }
 
 #[test]

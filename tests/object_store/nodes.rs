@@ -104,8 +104,12 @@ impl InProcess {
     async fn read_all(&self) -> Contents {
         let matchers = vec![Matcher::equal("__name__", METRIC)];
         let (start_ms, end_ms) = (now_ms() - 864_000_000, now_ms());
-        let selection =
-            Selection { matchers, times: TimeRange::new(start_ms, end_ms), only_newest: false };
+        let selection = Selection {
+            matchers,
+            times: TimeRange::new(start_ms, end_ms),
+            only_newest: false,
+            windows: None,
+        };
         let set = self.store.select(&selection, &Budget::unlimited()).await.unwrap();
         let mut contents = Contents::new();
         for index in 0..set.len() {

@@ -44,6 +44,7 @@ async fn read(server: Server, store: &std::path::Path, metric: &str) -> Vec<Held
         matchers: vec![matcher],
         times: TimeRange::new(i64::MIN / 2, i64::MAX / 2),
         only_newest: false,
+        windows: None,
     };
     let set = store.select(&selection, &Budget::unlimited()).await.unwrap();
     let held = (0..set.len()).map(|index| {

@@ -136,6 +136,7 @@ fn planned(query: &str) -> Node {
         lookback_ms: 300_000,
         subquery_step_ms: 60_000,
         steps_max: 10_000,
+        needs_samples: false,
     };
     let expression = parse(query, &ParseOptions::default()).expect("the query is good");
     plan(&expression, &options).expect("the query is good").root

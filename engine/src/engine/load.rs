@@ -68,7 +68,8 @@ pub(super) async fn load_one_by_one(
 
 /// Returns whether two selections load the same series.
 fn is_same(a: &Selection, b: &Selection) -> bool {
-    (a.times, a.only_newest) == (b.times, b.only_newest) && a.matchers == b.matchers
+    let form = |selection: &Selection| (selection.times, selection.only_newest, selection.windows);
+    form(a) == form(b) && a.matchers == b.matchers
 }
 
 /// Drops the buckets of histograms in selections that do not need them.

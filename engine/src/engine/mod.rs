@@ -297,6 +297,8 @@ impl Engine {
             lookback_ms: options.lookback_ms.max(0),
             subquery_step_ms: options.subquery_step_ms.max(1),
             steps_max: self.options.steps_max,
+            // Statistics of steps count samples; start timestamps decide about resets.
+            needs_samples: options.per_step_stats || self.options.use_start_timestamps,
         }
     }
 

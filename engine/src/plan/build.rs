@@ -11,6 +11,7 @@ use crate::parse::ast::{
 };
 use crate::plan::cost;
 use crate::plan::invariance::{self, Invariance};
+use crate::plan::windows::{unite, wanted_windows};
 use crate::plan::{
     Aggregation, InfoSelector, Lookup, LookupValue, Node, NodeKind, Plan, PlanOptions, RangeInput,
     RangeOrigin, Rollup, shallow, unwrap_parens,
@@ -41,6 +42,7 @@ pub fn plan(expr: &Expr, options: &PlanOptions) -> Result<Plan, QueryError> {
     let buckets = BucketUse::Shown;
     let scope = Scope { steps: options.steps, buckets, is_once: false, is_range };
     let root = planner.visit(expr, scope)?;
+    unite(&mut planner.selections);
     let scalar_bytes = cost::scalar_bytes_peak(&root);
     Ok(Plan {
         root,
@@ -305,6 +307,11 @@ impl Planner<'_> {
         }
         Ok(match (range_index, input) {
             (Some(range_index), Some(input)) => {
+                if let RangeOrigin::Selector(selector) = input.origin
+                    && !self.options.needs_samples
+                {
+                    self.selections[selector].windows = wanted_windows(function, &input);
+                }
                 NodeKind::Rollup(Rollup { call: shape, range_index, input, args })
             }
             _ => NodeKind::Call { call: shape, args },
@@ -331,7 +338,12 @@ impl Planner<'_> {
         let reach = Reach { back_ms: self.options.lookback_ms, ahead_ms: 0 };
         let matchers = InfoSelector::of(shape.args.get(1)).matchers();
         let selected = times.reach(reach);
-        self.selections.push(Selection { matchers, times: selected, only_newest: false });
+        self.selections.push(Selection {
+            matchers,
+            times: selected,
+            only_newest: false,
+            windows: None,
+        });
         self.bucketless.push(None);
         let selector = self.selections.len() - 1;
         let value = LookupValue::FloatTimestamp;
@@ -566,7 +578,7 @@ impl Planner<'_> {
         let times = times.reach(reach);
         let matchers = selector.matchers.clone();
         let only_newest = false;
-        self.selections.push(Selection { matchers, times, only_newest });
+        self.selections.push(Selection { matchers, times, only_newest, windows: None });
         self.selections.len() - 1
     }
 }

@@ -10,6 +10,7 @@ mod explain;
 mod info;
 mod invariance;
 mod meters;
+mod windows;
 
 use model::Selection;
 
@@ -37,6 +38,8 @@ pub struct PlanOptions {
     pub subquery_step_ms: i64,
     /// Maximum steps of the query and of each subquery.
     pub steps_max: u64,
+    /// True if facts of windows must not replace samples.
+    pub needs_samples: bool,
 }
 
 /// A query ready to be loaded and executed.

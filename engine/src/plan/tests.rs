@@ -10,6 +10,7 @@ fn options(steps: Steps) -> PlanOptions {
         lookback_ms: 300_000,
         subquery_step_ms: 60_000,
         steps_max: 1_000_000,
+        needs_samples: false,
     }
 }
 

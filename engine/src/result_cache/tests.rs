@@ -26,6 +26,7 @@ fn reach(query: &str) -> Option<(i64, i64)> {
         lookback_ms: 300_000,
         subquery_step_ms: 60_000,
         steps_max: 1_000_000,
+        needs_samples: false,
     };
     let plan = plan(&expr, &options).unwrap();
     cacheable_reach(&expr, &plan).map(|reach| (reach.back_ms / 1000, reach.ahead_ms / 1000))

@@ -95,7 +95,7 @@ async fn find(
     let mut sets = Vec::new();
     // A selector without matchers selects nothing here.
     for matchers in selectors.into_iter().filter(|matchers| !matchers.is_empty()) {
-        let selection = Selection { matchers, times, only_newest: true };
+        let selection = Selection { matchers, times, only_newest: true, windows: None };
         sets.push(source.select(&selection, &lookup.budget).await?);
     }
     Ok(sets)

@@ -107,8 +107,12 @@ fn compile(queries: Vec<ReadQuery>) -> Result<Vec<CompiledQuery>, String> {
                 end_ms = end_ms.min(hints.end_ms);
             }
         }
-        let selection =
-            Selection { matchers, times: TimeRange::new(start_ms, end_ms), only_newest: false };
+        let selection = Selection {
+            matchers,
+            times: TimeRange::new(start_ms, end_ms),
+            only_newest: false,
+            windows: None,
+        };
         compiled.push(CompiledQuery { selection, is_labels_alone });
     }
     Ok(compiled)

@@ -75,8 +75,12 @@ impl Groups {
             let end_ms = start_ms.saturating_add(span_ms).min(self.end_ms);
             let group: Vec<&Labels> = self.series.iter().take(len).collect();
             let matchers = matchers(&group);
-            let selection =
-                Selection { matchers, times: TimeRange::new(start_ms, end_ms), only_newest: false };
+            let selection = Selection {
+                matchers,
+                times: TimeRange::new(start_ms, end_ms),
+                only_newest: false,
+                windows: None,
+            };
             let limits =
                 BudgetLimits { memory_bytes_max: self.memory_bytes_max, ..BudgetLimits::default() };
             let budget = Budget::new(limits);

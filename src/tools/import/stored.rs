@@ -114,8 +114,12 @@ async fn find(
     let matchers = matchers.collect::<Result<Vec<_>, _>>();
     let matchers = matchers.map_err(|error| ToolError::Incomplete(error.to_string()))?;
     let (start_ms, end_ms) = (*start_ms, *end_ms);
-    let selection =
-        Selection { matchers, times: TimeRange::new(start_ms, end_ms), only_newest: false };
+    let selection = Selection {
+        matchers,
+        times: TimeRange::new(start_ms, end_ms),
+        only_newest: false,
+        windows: None,
+    };
     let set = store.select(&selection, &Budget::unlimited()).await?;
     // Series with more labels match as well.
     let Some(found) = (0..set.len()).find(|at| *set.labels(*at) == *labels) else {

@@ -50,4 +50,6 @@ pub use reservation::Reservation;
 pub use sample::{STALE_NAN_BITS, is_any_stale, is_stale, stale_nan};
 pub use source::{Answer, BoxFuture, ExemplarQuery, MetadataQuery, Selection, SeriesSet, Source};
 pub use time_range::TimeRange;
-pub use windows::{FilledWindows, WINDOWS_MAX, WantedFact, WindowFacts, WindowSamples, Windows};
+pub use windows::{
+    FilledWindows, WINDOWS_MAX, WantedFact, WantedWindows, WindowFacts, WindowSamples, Windows,
+};

@@ -13,6 +13,7 @@ use crate::labels::Labels;
 use crate::matcher::Matcher;
 use crate::metadata::KnownMetric;
 use crate::time_range::TimeRange;
+use crate::windows::WantedWindows;
 
 /// Boxed future that can be sent between threads.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
@@ -26,6 +27,9 @@ pub struct Selection {
     pub times: TimeRange,
     /// True if only the newest of these samples of each series matters: the others may be omitted.
     pub only_newest: bool,
+    /// Windows of which only facts are needed, if nothing else is. Then cursors of series without
+    /// histograms may know the [facts](Cursor::fill_windows) of all these windows, but no samples.
+    pub windows: Option<WantedWindows>,
 }
 
 /// Request of a metadata endpoint: the union of some selectors over a range of time.

@@ -72,6 +72,15 @@ pub enum WantedFact {
     Sum,
 }
 
+/// Windows of a selection, of which only facts are needed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct WantedWindows {
+    /// The windows.
+    pub windows: Windows,
+    /// True if [`WantedFact::Sum`] is one of the facts.
+    pub needs_sum: bool,
+}
+
 /// Number and times of the samples in a window.
 ///
 /// Units: ms since the epoch.

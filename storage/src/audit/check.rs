@@ -9,6 +9,7 @@ use crate::keys;
 use crate::log::record::LogRecord;
 use crate::meta;
 use crate::metadata;
+use crate::summary::codec::StoredSummaries;
 use crate::value;
 
 use model::{Advance, SampleBatch};
@@ -42,10 +43,21 @@ pub(super) fn entry(key: &[u8], bytes: &[u8]) -> Result<(), StoreError> {
                 keys::parse_postings(key).ok_or_else(|| corrupt("malformed key"))?;
                 decode_postings(key, bytes).map(drop)
             }
+            Some(b's') => summaries_entry(key, bytes),
             _ => Err(corrupt("a key of no kind that is known")),
         },
         _ => Err(corrupt("a key of no kind that is known")),
     }
+}
+
+fn summaries_entry(key: &[u8], bytes: &[u8]) -> Result<(), StoreError> {
+    let window = keys::window_of_summaries(key);
+    let window = window.ok_or_else(|| value::corrupt(key, "malformed key"))?;
+    let stored = StoredSummaries::open(key, bytes, window)?;
+    for index in 0..stored.len() {
+        stored.decode(index).map_err(|detail| value::corrupt(key, detail))?;
+    }
+    Ok(())
 }
 
 fn block_entry(key: &[u8], bytes: &[u8]) -> Result<(), StoreError> {

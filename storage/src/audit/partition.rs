@@ -13,6 +13,7 @@ use crate::error::StoreError;
 use crate::index::decode_postings;
 use crate::keys;
 use crate::lsm::Lsm;
+use crate::summary::codec::{StoredSummaries, SummaryBuilder};
 use crate::window::PartitionId;
 
 /// Depth of the survey.
@@ -119,8 +120,36 @@ pub(super) async fn walk(
     }
     if matches!(depth, Depth::Everything { .. }) {
         postings(lsm, partition, series_count, &labels, on_damage).await?;
+        summaries(lsm, partition, on_damage).await?;
     }
     Ok(survey)
+}
+
+/// Checks that summaries are those of the samples of their blocks.
+async fn summaries(
+    lsm: &Lsm,
+    partition: PartitionId,
+    on_damage: OnDamage<'_>,
+) -> Result<(), StoreError> {
+    let mut scan = lsm.scan_prefix(&keys::summaries(partition)).await?;
+    while let Some((key, bytes)) = scan.next().await? {
+        let Some(window) = keys::window_of_summaries(&key) else { continue };
+        let Some(block_key) = keys::block_of_summaries(&key) else { continue };
+        let Ok(stored) = StoredSummaries::open(&key, &bytes, window) else { continue };
+        // Both are left of an interrupted seal, or both are listed.
+        let Some(block) = lsm.get(&block_key).await? else {
+            on_damage(Damage::in_lsm(&key, "the block of the summaries is missing"));
+            continue;
+        };
+        let Ok(series) = block::decode_block(&block_key, &block) else { continue };
+        let mut expected = SummaryBuilder::default();
+        series.into_iter().for_each(|(id, frames)| expected.push(id, &block[frames]));
+        if let Some(id) = stored.first_difference(&expected) {
+            let detail = format!("the summaries of series {id} are not those of its samples");
+            on_damage(Damage::in_lsm(&key, detail));
+        }
+    }
+    Ok(())
 }
 
 /// Returns the labels of all ids.

@@ -10,6 +10,7 @@ pub(crate) struct CoreCounters {
     pub(crate) sealed_bytes: AtomicU64,
     pub(crate) partitions_deleted: AtomicU64,
     pub(crate) warmed_bytes: AtomicU64,
+    pub(crate) summarized_blocks: AtomicU64,
 }
 
 impl CoreCounters {
@@ -28,6 +29,11 @@ impl CoreCounters {
     /// Counts bytes that were read ahead of queries.
     pub(crate) fn note_warmed(&self, bytes: u64) {
         self.warmed_bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// Counts a block that a query did not read, as its summaries were enough.
+    pub(crate) fn note_summarized(&self) {
+        self.summarized_blocks.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Returns the bytes that were read ahead of queries.

@@ -17,7 +17,7 @@ use roaring::RoaringBitmap;
 use tokio::sync::Notify;
 
 use self::active_lsm::ActiveLsm;
-use self::counters::CoreCounters;
+pub(crate) use self::counters::CoreCounters;
 use self::seal_state::SealState;
 use crate::delete::Tombstones;
 use crate::error::StoreError;

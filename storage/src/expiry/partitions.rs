@@ -194,7 +194,7 @@ pub(crate) async fn delete_partition(
     core.lsm.commit(set).await
 }
 
-/// Deletes the blocks that the run directories list, without reading them.
+/// Deletes the blocks that the run directories list and their summaries, without reading them.
 async fn delete_blocks(core: &Core, partition: PartitionId) -> Result<(), StoreError> {
     let mut set = WriteSet::default();
     let mut count = 0;
@@ -204,8 +204,11 @@ async fn delete_blocks(core: &Core, partition: PartitionId) -> Result<(), StoreE
             .ok_or_else(|| value::corrupt(&key, "malformed directory key"))?;
         let window = partition.window(index);
         for entry in block::decode_directory(&key, &bytes)? {
-            set.delete(&keys::block(metric, window, epoch, entry.first_id));
-            count += 1;
+            let block = keys::block(metric, window, epoch, entry.first_id);
+            set.delete(&block);
+            // Older blocks have no summaries.
+            set.delete(&keys::summaries_of_block(&block));
+            count += 2;
         }
         if count >= DELETE_KEYS {
             core.lsm.commit(std::mem::take(&mut set)).await?;

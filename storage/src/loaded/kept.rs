@@ -50,6 +50,7 @@ pub(crate) type HeldOnce = OnceLock<HeldBytes>;
 
 #[derive(Debug)]
 struct KeptSet {
+    /// Without windows unless there are summaries.
     selection: Selection,
     /// Number of the last write before the series were loaded.
     version: u64,
@@ -72,6 +73,7 @@ impl KeptSet {
     fn is_of(&self, selection: &Selection, times: TimeRange) -> bool {
         self.selection.times == times
             && self.selection.only_newest == selection.only_newest
+            && (self.selection.windows.is_none() || self.selection.windows == selection.windows)
             && self.selection.matchers == selection.matchers
     }
 
@@ -83,6 +85,11 @@ impl KeptSet {
 }
 
 impl SharedSeries {
+    /// Returns whether there are summaries in place of samples.
+    fn has_summaries(&self) -> bool {
+        matches!(self, SharedSeries::Loaded(loaded) if loaded.edges.is_some())
+    }
+
     fn len(&self) -> usize {
         match self {
             SharedSeries::Loaded(loaded) => loaded.series.len(),
@@ -157,7 +164,7 @@ impl KeptSets {
     /// times of the selection are visible ones.
     pub(crate) fn keep(
         &self,
-        selection: Selection,
+        mut selection: Selection,
         version: u64,
         series: &SharedSeries,
         columns: &ColumnCache,
@@ -173,6 +180,7 @@ impl KeptSets {
         if series.held().set(held).is_err() {
             return;
         }
+        selection.windows = selection.windows.filter(|_| series.has_summaries());
         let (series, is_read) = (Mutex::new(Some(series.clone())), AtomicBool::new(false));
         let set = Arc::new(KeptSet { selection, version, series, is_read });
         let evictable: Weak<KeptSet> = Arc::downgrade(&set);

@@ -10,6 +10,7 @@ use super::order::PARTS_AHEAD;
 use crate::samples::columns::ColumnCache;
 use crate::samples::cursor::PartsCursor;
 use crate::samples::series_parts::SeriesParts;
+use crate::summary::edges::Edges;
 
 /// Loaded series of one query.
 pub(crate) struct LoadedSet {
@@ -26,6 +27,8 @@ pub(crate) struct LoadedSeries {
     pub(crate) series: Vec<(Labels, SeriesParts)>,
     /// Bytes of the samples.
     pub(crate) encoded_bytes: usize,
+    /// Boundaries of the wanted windows, if there are summaries in place of samples.
+    pub(crate) edges: Option<Edges>,
     /// Bytes that each query charges for them.
     pub(crate) charged_bytes: u64,
     pub(crate) held: HeldOnce,
@@ -66,7 +69,11 @@ impl SeriesSet for LoadedSet {
     fn cursor(&self, series_index: usize) -> Box<dyn Cursor + '_> {
         let (labels, parts) = &self.loaded.series[series_index];
         let TimeRange { start_ms, end_ms } = self.range;
-        Box::new(PartsCursor::new(labels, parts, start_ms, end_ms, Some(&*self.columns)))
+        let cursor = PartsCursor::new(labels, parts, start_ms, end_ms, Some(&*self.columns));
+        match &self.loaded.edges {
+            Some(edges) => Box::new(cursor.over_summaries(edges)),
+            None => Box::new(cursor),
+        }
     }
 
     fn prefetch(&self, series_index: usize, ahead: usize) {

@@ -50,6 +50,7 @@ pub use objects::location::{SharedMemory, local_folder};
 pub use objects::metered::{ReadCount, Reader};
 pub(crate) use owner::Claim;
 pub use owner::LEASE_DURATION_MAX;
+pub(crate) use read::Scan;
 use snapshot::FOLDER as SNAPSHOTS_FOLDER;
 pub(crate) use snapshot::Snapshot;
 #[cfg(test)]

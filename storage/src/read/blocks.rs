@@ -12,8 +12,10 @@ use futures::future::BoxFuture;
 use futures::stream::{self, StreamExt, TryStreamExt};
 use model::{Budget, Labels, Reservation, SourceError, TimeRange};
 
+use super::summaries::{self, WantedSummaries};
 use crate::block::{self, BlockEntry};
 use crate::chunk::{self, ChunkError, Encoding, FrameHeader};
+use crate::core::CoreCounters;
 use crate::delete::{self, Masks};
 use crate::epoch::Epoch;
 use crate::error::StoreError;
@@ -66,6 +68,9 @@ pub(crate) struct BlockSource<'a> {
     pub(crate) sizes: &'a Sizes,
     /// Deleted times of the series.
     pub(crate) masks: &'a Masks,
+    /// Summaries that may replace samples.
+    pub(crate) summaries: Option<&'a WantedSummaries>,
+    pub(crate) counters: &'a CoreCounters,
 }
 
 impl BlockSource<'_> {
@@ -110,13 +115,16 @@ pub(crate) async fn load(
         source.columns.count_hits(kept.column_count);
         return Ok(kept.parts);
     }
+    let mut parts: Vec<Parts> = labels.iter().map(|_| Parts::new()).collect();
+    if let Some(wanted) = source.summaries {
+        summaries::load(source, wanted, &mut runs, labels, &mut parts, charge, yielder).await?;
+    }
     let bytes = use_cached_columns(source, &mut runs, labels, yielder).await?;
     charge(bytes)?;
     let budget = yielder.budget().clone();
     let reads: Vec<_> =
         runs.iter().map(|(m, runs)| read_blocks(source.lsm, *m, runs, &budget)).collect();
     let mut reads = stream::iter(reads).buffered(READS_MAX);
-    let mut parts: Vec<Parts> = labels.iter().map(|_| Parts::new()).collect();
     let mut blocks = Vec::new().into_iter();
     for (metric, runs) in &runs {
         if let Some(read) = reads.try_next().await? {

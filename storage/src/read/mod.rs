@@ -8,4 +8,5 @@ pub(crate) mod names;
 mod partition;
 pub(crate) mod select;
 pub(crate) mod series;
+mod summaries;
 pub(crate) mod warm;

@@ -12,6 +12,7 @@ use model::{
 use roaring::RoaringBitmap;
 
 use super::blocks::{self, BlockRequest, BlockSource, WantedRun};
+use super::summaries::WantedSummaries;
 use crate::block::BlockEntry;
 use crate::core::Core;
 use crate::delete::{Masks, TombstoneSnapshot};
@@ -50,7 +51,7 @@ pub(crate) async fn load(
     charge: &mut (dyn FnMut(usize) -> Result<(), SourceError> + Send),
     budget: &Budget,
 ) -> Result<Loaded, SourceError> {
-    let PartitionSelection { lsm, index, tombstones, matchers, range } = *wanted;
+    let PartitionSelection { lsm, index, tombstones, matchers, range, summaries } = *wanted;
     let mut yielder = Yielder::new(budget);
     let windows = Window::of(range.start_ms)..=Window::of(range.end_ms);
     let mut of_latest = yielder.fork();
@@ -76,8 +77,14 @@ pub(crate) async fn load(
     charge(labels.iter().map(|(_, l)| l.as_bytes().len() + 64).sum())?;
     let masks = masks_of(lsm, index, tombstones, range, labels, &mut yielder).await?;
     charge(masks.bytes())?;
-    let source =
-        BlockSource { lsm, columns: &core.columns, sizes: &core.options.sizes, masks: &masks };
+    let source = BlockSource {
+        lsm,
+        columns: &core.columns,
+        sizes: &core.options.sizes,
+        masks: &masks,
+        summaries,
+        counters: &core.counters,
+    };
     let parts =
         load_parts(&source, index, &resolved, &windows, range, charge, &mut yielder).await?;
     let found = labels
@@ -180,6 +187,8 @@ pub(crate) struct PartitionSelection<'a> {
     pub(crate) tombstones: &'a TombstoneSnapshot,
     pub(crate) matchers: &'a [Matcher],
     pub(crate) range: TimeRange,
+    /// Summaries that may replace samples.
+    pub(crate) summaries: Option<&'a WantedSummaries>,
 }
 
 /// Returns the sorted labels of the matching series of a partition, without series whose samples in
@@ -192,7 +201,7 @@ pub(crate) async fn matching_labels(
     wanted: &PartitionSelection<'_>,
     budget: &Budget,
 ) -> Result<Vec<Labels>, SourceError> {
-    let PartitionSelection { lsm, index, tombstones, matchers, range } = *wanted;
+    let PartitionSelection { lsm, index, tombstones, matchers, range, summaries } = *wanted;
     let mut yielder = Yielder::new(budget);
     let resolved = index.series(lsm, &core.head, matchers, &mut yielder).await?;
     let labels = &resolved.labels;
@@ -206,8 +215,14 @@ pub(crate) async fn matching_labels(
         let doubtful = index.labels_of(lsm, &core.head, masks.ids(), &mut yielder).await?;
         let doubtful = Resolved::new(doubtful);
         let windows = Window::of(range.start_ms)..=Window::of(range.end_ms);
-        let source =
-            BlockSource { lsm, columns: &core.columns, sizes: &core.options.sizes, masks: &masks };
+        let source = BlockSource {
+            lsm,
+            columns: &core.columns,
+            sizes: &core.options.sizes,
+            masks: &masks,
+            summaries,
+            counters: &core.counters,
+        };
         let parts =
             load_parts(&source, index, &doubtful, &windows, range, charge, &mut yielder).await?;
         for ((id, _), parts) in doubtful.labels.iter().zip(parts) {

@@ -1,5 +1,6 @@
 //! Resolves and loads a selection.
 
+use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -12,6 +13,7 @@ use model::{
 };
 
 use super::partition::{self, PartitionSelection};
+use super::summaries::WantedSummaries;
 use crate::core::Core;
 use crate::head::Matching;
 use crate::index::prune;
@@ -22,12 +24,16 @@ use crate::loaded::set::{LoadedSeries, LoadedSet};
 use crate::lsm::{OBJECT_STORE, ReadGuard};
 use crate::parallel::shares::{apart, in_shares};
 use crate::samples::part::{Part, Parts, TailRoom};
+use crate::summary::edges::Edges;
+use crate::window::Window;
 
 /// Bytes that a series counts in addition to its samples.
 pub(super) const SERIES_BYTES: usize = 128;
 /// Maximum number of partitions that are loaded concurrently. Most of the time is spent waiting for
 /// the object store.
 const PARTITIONS_AT_ONCE: usize = 32;
+/// Maximum number of partitions whose summaries are loaded concurrently: they are small.
+const SUMMARIES_AT_ONCE: usize = 64;
 /// Number of series that are visited, copied and charged together.
 const VISITED_AT_ONCE: usize = 64;
 
@@ -57,6 +63,8 @@ pub(crate) fn is_lost<T>(read: &Result<T, SourceError>) -> bool {
     matches!(read, Err(SourceError::Corrupt { location, .. }) if location == OBJECT_STORE)
 }
 
+/// Resolves and loads a selection. Summaries replace samples where only windows are needed, unless
+/// some series has other samples than floats.
 pub(crate) async fn select(
     core: &Arc<Core>,
     pin: Pin,
@@ -69,9 +77,16 @@ pub(crate) async fn select(
         budget.check()?;
         return set_of(core, kept, range, None, budget);
     }
+    let edges = selection.windows.and_then(|windows| Edges::new(windows, range));
     // Before everything that it numbers.
     let version = changes.version();
-    let (series, charge) = load(core, pin, selection, budget).await?;
+    let mut loaded = load(core, &pin, selection, edges, budget).await?;
+    if loaded.is_none() {
+        loaded = load(core, &pin, selection, None, budget).await?;
+    }
+    let Some((series, charge)) = loaded else {
+        unreachable!("samples need no second selection");
+    };
     let visible = Selection { times: range, ..selection.clone() };
     core.kept_sets.keep(visible, version, &series, &core.columns);
     set_of(core, series, range, Some(charge), budget)
@@ -100,19 +115,23 @@ fn set_of(
     })
 }
 
-/// Loads the series of a selection, and returns their memory charge.
+/// Loads the series of a selection, and returns their memory charge. Returns `None` if summaries
+/// between `edges` cannot be used.
 async fn load(
     core: &Arc<Core>,
-    pin: Pin,
+    pin: &Pin,
     selection: &Selection,
+    edges: Option<Edges>,
     budget: &Budget,
-) -> Result<(SharedSeries, Reservation), SourceError> {
+) -> Result<Option<(SharedSeries, Reservation)>, SourceError> {
     let range = pin.visible(selection.times);
     // Before the head: a delete masks samples before it removes them from the head.
     let tombstones = core.tombstones.all();
     let mut charge = Reservation::empty(budget);
     let InHead { found, newest } = select_head(core, selection, range, &mut charge, budget).await?;
     let mut lists = Vec::new();
+    let summaries = edges.map(|edges| WantedSummaries { edges, in_head: windows_of(&found) });
+    let summaries = summaries.as_ref();
     let (lsm, partitions) = core.partitions_between(range);
     let lsm = lsm.for_query(budget);
     let partitions = prune(&lsm, partitions, &selection.matchers, budget).await?;
@@ -120,11 +139,12 @@ async fn load(
         .iter()
         .map(|index| {
             let (lsm, tombstones, matchers) = (&lsm, &tombstones, &selection.matchers[..]);
-            let wanted = PartitionSelection { lsm, index, tombstones, matchers, range };
+            let wanted = PartitionSelection { lsm, index, tombstones, matchers, range, summaries };
             load_partition(core, wanted, &newest, budget).boxed()
         })
         .collect();
-    let mut loads = stream::iter(loads).buffered(PARTITIONS_AT_ONCE);
+    let at_once = if summaries.is_some() { SUMMARIES_AT_ONCE } else { PARTITIONS_AT_ONCE };
+    let mut loads = stream::iter(loads).buffered(at_once);
     while let Some((series, of_partition)) = loads.try_next().await? {
         charge.absorb(of_partition);
         lists.push(series);
@@ -134,16 +154,34 @@ async fn load(
     if found.is_empty() && lists.iter().all(Vec::is_empty) {
         let charged_bytes = charge.bytes();
         let newest = NewestSeries { series: newest, charged_bytes, held: HeldOnce::new() };
-        return Ok((SharedSeries::Newest(Arc::new(newest)), charge));
+        return Ok(Some((SharedSeries::Newest(Arc::new(newest)), charge)));
     }
     // The order of writing: earlier partitions first, the head last.
     lists.push(found);
     lists.push(newest::found(newest));
     let Ordered { series, encoded_bytes } =
         order(&core.options.sizes, lists, range, budget).await?;
+    let edges = summaries.map(|summaries| summaries.edges);
+    let edges = edges.filter(|_| series.iter().any(|(_, parts)| parts.has_summaries()));
+    if edges.is_some() && !series.iter().all(|(_, parts)| parts.is_summarizable()) {
+        return Ok(None);
+    }
     let (charged_bytes, held) = (charge.bytes(), HeldOnce::new());
-    let loaded = LoadedSeries { series, encoded_bytes, charged_bytes, held };
-    Ok((SharedSeries::Loaded(Arc::new(loaded)), charge))
+    let loaded = LoadedSeries { series, encoded_bytes, edges, charged_bytes, held };
+    Ok(Some((SharedSeries::Loaded(Arc::new(loaded)), charge)))
+}
+
+/// Returns the windows of the samples of some series.
+fn windows_of(found: &[FoundSeries]) -> BTreeSet<Window> {
+    let mut windows = BTreeSet::new();
+    for times in found.iter().flat_map(|(_, parts)| parts.iter().map(Part::times)) {
+        let (mut window, last) = (Window::of(times.start_ms), Window::of(times.end_ms));
+        while window <= last {
+            windows.insert(window);
+            window = window.next();
+        }
+    }
+    windows
 }
 
 /// Loads a partition for a selection, and returns its memory charge. Series whose `newest` sample

@@ -46,6 +46,7 @@ pub(crate) async fn series(
                 tombstones: &tombstones,
                 matchers,
                 range,
+                summaries: None,
             };
             let labels = partition::matching_labels(core, &wanted, budget).await?;
             charge.grow(

@@ -12,12 +12,13 @@ use std::sync::Arc;
 
 use model::{
     Advance, Cursor, FilledSteps, FilledWindows, HISTOGRAM_BATCH_LEN, HistogramSample, LookupSteps,
-    SampleBatch, SourceError, StepRanges, WINDOWS_MAX, WantedFact, WindowFacts, Windows,
+    SampleBatch, SourceError, StepRanges, TimeRange, WINDOWS_MAX, WantedFact, WindowFacts, Windows,
 };
 use smallvec::SmallVec;
 
 use super::columns::{Column, ColumnCache, KeptColumn};
 use super::decided::DecidedHistogram;
+use super::facts::SummaryQueue;
 use super::merge::{self, Mixed, MixedSample};
 use super::merged::MergedFloats;
 use super::part::{Floats, Part};
@@ -29,6 +30,7 @@ use super::series_parts::SeriesParts;
 use super::windows::{Pieces, Place};
 use crate::chunk::{ChunkError, Decoder, Encoding, HistogramDecoder};
 use crate::keys;
+use crate::summary::edges::Edges;
 
 /// Cursor over the parts of one series.
 pub(crate) struct PartsCursor<'a> {
@@ -49,6 +51,8 @@ pub(crate) struct PartsCursor<'a> {
     counted: (usize, usize),
     /// Last histogram that was handed over.
     last_histogram: Option<HistogramSample>,
+    /// Set if some parts may be summaries, which only windows can be answered from.
+    summaries: Option<Box<SummaryQueue<'a>>>,
 }
 
 /// Group that is being read.
@@ -100,7 +104,7 @@ impl<'a> PartsCursor<'a> {
         columns: Option<&'a ColumnCache>,
     ) -> PartsCursor<'a> {
         let (windows, open, last_histogram) = (None, Open::None, None);
-        let next = 0;
+        let (next, summaries) = (0, None);
         PartsCursor {
             labels,
             parts,
@@ -113,7 +117,41 @@ impl<'a> PartsCursor<'a> {
             decoded: SmallVec::new(),
             counted: (0, 0),
             last_histogram,
+            summaries,
         }
+    }
+
+    /// Returns the cursor over parts that may be summaries, divided at the boundaries of windows.
+    pub(crate) fn over_summaries(mut self, edges: &'a Edges) -> PartsCursor<'a> {
+        self.summaries = Some(Box::new(SummaryQueue::new(edges)));
+        self
+    }
+
+    /// Returns the selected times.
+    pub(super) fn range(&self) -> TimeRange {
+        TimeRange::new(self.start_ms, self.end_ms)
+    }
+
+    /// Takes the next group if it begins up to a time.
+    pub(super) fn next_group(&mut self, until_ms: i64) -> Option<Range<usize>> {
+        let is_any =
+            self.next < self.parts.parts.len() && self.parts.start_ms_of(self.next) <= until_ms;
+        is_any.then(|| {
+            let group = self.next..self.parts.group_end(self.next);
+            self.next = group.end;
+            group
+        })
+    }
+
+    /// Returns parts by index.
+    pub(super) fn parts_of(&self, group: Range<usize>) -> &'a [Part] {
+        &self.parts.parts[group]
+    }
+
+    /// Returns the error for parts that cannot be read as the caller does.
+    pub(super) fn misread(&self, detail: String) -> SourceError {
+        let (series, location) = (self.labels.to_string(), "the summaries".to_owned());
+        SourceError::Corrupt { series, location, detail }
     }
 
     /// Opens the next group, which must exist.
@@ -138,6 +176,9 @@ impl<'a> PartsCursor<'a> {
         let damaged = |error| self.damaged(part, error);
         let starts_inside = part.times().start_ms < self.start_ms;
         Ok(match part {
+            Part::Summaries(_) => {
+                return Err(self.misread("samples were not loaded".to_owned()));
+            }
             Part::Column(column) => self.open_column(OpenColumn::Loaded(column)),
             Part::Run(run) => match self.columns {
                 Some(columns) => {
@@ -187,7 +228,7 @@ impl<'a> PartsCursor<'a> {
     }
 
     /// Merges the floats of overlapping parts in order, each time once.
-    fn merge(&self, group: Range<usize>) -> Result<MergedFloats, SourceError> {
+    pub(super) fn merge(&self, group: Range<usize>) -> Result<MergedFloats, SourceError> {
         let mut in_order_of_writing: Vec<(u32, &Part)> = self.parts.ranked(group).collect();
         in_order_of_writing.sort_by_key(|(rank, _)| *rank);
         let mut all = MergedFloats::default();
@@ -219,6 +260,7 @@ impl<'a> PartsCursor<'a> {
                 | Part::Run(_)
                 | Part::Column(_)
                 | Part::Tail(_)
+                | Part::Summaries(_)
                 | Part::Floats(_) => {
                     scratch.clear();
                     self.decode_floats(part, &mut scratch)?;
@@ -249,6 +291,9 @@ impl<'a> PartsCursor<'a> {
             Part::Frame(frame) => {
                 scratch.decode(&frame.bytes).map_err(|e| self.damaged(part, e))?;
             }
+            Part::Summaries(_) => {
+                return Err(self.misread("samples were not loaded".to_owned()));
+            }
             Part::Histograms(_) => {}
         }
         Ok(())
@@ -258,7 +303,11 @@ impl<'a> PartsCursor<'a> {
         let key = match part {
             Part::Frame(frame) => frame.key.as_deref(),
             Part::Run(run) => run.key.as_deref(),
-            Part::Column(_) | Part::Tail(_) | Part::Floats(_) | Part::Histograms(_) => None,
+            Part::Column(_)
+            | Part::Summaries(_)
+            | Part::Tail(_)
+            | Part::Floats(_)
+            | Part::Histograms(_) => None,
         };
         error.at(self.labels.to_string(), location(key))
     }
@@ -376,6 +425,11 @@ impl Cursor for PartsCursor<'_> {
         wanted: WantedFact,
         facts: &mut WindowFacts,
     ) -> Result<FilledWindows, SourceError> {
+        if let Some(mut queue) = self.summaries.take() {
+            let filled = self.fill_from_summaries(&mut queue, windows, wanted, facts);
+            self.summaries = Some(queue);
+            return filled;
+        }
         let count = windows.count_before(self.end_ms.saturating_add(1)).min(WINDOWS_MAX);
         let is_selected = windows.after_ms(0) >= self.start_ms.saturating_sub(1);
         let Some(last) = count.checked_sub(1).filter(|_| is_selected) else {

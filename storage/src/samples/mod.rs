@@ -4,6 +4,7 @@
 pub(crate) mod columns;
 pub(crate) mod cursor;
 pub(crate) mod decided;
+mod facts;
 mod merge;
 mod merged;
 pub(crate) mod part;

@@ -7,7 +7,8 @@ use model::{HistogramSample, TimeRange, prefetch};
 use smallvec::SmallVec;
 
 use super::columns::{ColumnSlot, KeptColumn};
-use crate::chunk::{ChunkError, FrameHeader};
+use crate::chunk::{ChunkError, Encoding, FrameHeader};
+use crate::summary::Summary;
 
 /// Ascending samples of a series, as read by a cursor. Small, as there are many.
 #[derive(Debug, Clone)]
@@ -24,6 +25,8 @@ pub(crate) enum Part {
     Floats(Box<Floats>),
     /// Late histograms with unknown reset hint; at least one.
     Histograms(Vec<HistogramSample>),
+    /// Summaries of floats in place of them, times ascending; at least one.
+    Summaries(Vec<Summary>),
 }
 
 /// Parts of one series; mostly few, which need no heap.
@@ -112,6 +115,7 @@ impl Part {
             Part::Tail(tail) => size_of_val(tail.samples()),
             Part::Floats(floats) => floats.samples.len() * 16 + floats.starts.len() * 8,
             Part::Histograms(samples) => samples.iter().map(HistogramSample::memory_bytes).sum(),
+            Part::Summaries(summaries) => size_of_val(&**summaries),
         }
     }
 
@@ -121,7 +125,7 @@ impl Part {
             Part::Frame(_) | Part::Run(_) => None,
             Part::Column(_) => Some(0),
             Part::Floats(_) => Some(size_of::<Floats>() + self.bytes()),
-            Part::Tail(_) | Part::Histograms(_) => Some(self.bytes()),
+            Part::Tail(_) | Part::Histograms(_) | Part::Summaries(_) => Some(self.bytes()),
         }
     }
 
@@ -150,6 +154,7 @@ impl Part {
             Part::Tail(tail) => tail.samples().len(),
             Part::Floats(floats) => floats.samples.len(),
             Part::Histograms(samples) => samples.len(),
+            Part::Summaries(summaries) => summaries.len(),
         }
     }
 
@@ -169,6 +174,28 @@ impl Part {
                 (Some(first), Some(last)) => TimeRange::new(first.timestamp_ms, last.timestamp_ms),
                 _ => TimeRange::new(0, 0),
             },
+            Part::Summaries(summaries) => match (summaries.first(), summaries.last()) {
+                (Some(first), Some(last)) => TimeRange::new(first.first_ms, last.last_ms),
+                _ => TimeRange::new(0, 0),
+            },
+        }
+    }
+
+    /// Returns whether it is a summary of samples.
+    pub(crate) fn is_summaries(&self) -> bool {
+        matches!(self, Part::Summaries(_))
+    }
+
+    /// Returns whether it has only floats without start timestamps, or summaries of them.
+    pub(crate) fn is_plain(&self) -> bool {
+        match self {
+            Part::Column(_) | Part::Tail(_) | Part::Run(_) | Part::Summaries(_) => true,
+            Part::Floats(floats) => floats.starts.is_empty(),
+            Part::Histograms(_) => false,
+            Part::Frame(frame) => {
+                let is_plain = |e| matches!(e, Encoding::Gorilla | Encoding::Packed);
+                frame.header.as_ref().is_ok_and(|header| is_plain(header.encoding))
+            }
         }
     }
 
@@ -176,7 +203,11 @@ impl Part {
     #[inline]
     pub(crate) fn is_histograms(&self) -> bool {
         match self {
-            Part::Column(_) | Part::Tail(_) | Part::Floats(_) | Part::Run(_) => false,
+            Part::Column(_)
+            | Part::Tail(_)
+            | Part::Floats(_)
+            | Part::Run(_)
+            | Part::Summaries(_) => false,
             Part::Frame(frame) => frame.header.is_ok_and(|h| h.encoding.is_histograms()),
             Part::Histograms(_) => true,
         }

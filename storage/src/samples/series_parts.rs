@@ -82,12 +82,34 @@ impl SeriesParts {
         self.has_histograms
     }
 
+    /// Returns whether any part is a summary.
+    pub(crate) fn has_summaries(&self) -> bool {
+        self.parts.iter().any(Part::is_summaries)
+    }
+
+    /// Returns whether summaries are in groups of their own, and all other parts are plain floats.
+    pub(crate) fn is_summarizable(&self) -> bool {
+        let mut start = 0;
+        while start < self.parts.len() {
+            let end = self.group_end(start);
+            let mut group = self.parts[start..end].iter();
+            if end - start > 1 && group.clone().any(Part::is_summaries) {
+                return false;
+            }
+            if !group.all(Part::is_plain) {
+                return false;
+            }
+            start = end;
+        }
+        true
+    }
+
     /// Returns the histogram that the hint of the first one refers to; see [`DecidedHistogram`].
     pub(crate) fn first_before(&self) -> Option<HistogramBefore> {
         match self.parts.iter().find(|part| part.is_histograms())? {
             Part::Frame(frame) => HistogramDecoder::open(&frame.bytes).ok()?.before(),
             Part::Run(_) | Part::Column(_) | Part::Tail(_) => None,
-            Part::Floats(_) | Part::Histograms(_) => None,
+            Part::Floats(_) | Part::Histograms(_) | Part::Summaries(_) => None,
         }
     }
 

@@ -49,8 +49,8 @@ pub(super) async fn write_blocks(
         let built = blocking(move || build_blocks(&shared, &list, next, scope)).await??;
         next = built.next;
         let block_keys: Vec<Vec<u8>> = built.blocks.iter().map(|(key, _)| key.clone()).collect();
+        blocks.count += built.entries.len() as u64;
         for (key, bytes) in built.blocks {
-            blocks.count += 1;
             blocks.bytes += bytes.len() as u64;
             blocks.last.put(key, bytes);
         }
@@ -70,6 +70,7 @@ pub(super) async fn write_blocks(
 
 /// Blocks of one write.
 struct BuiltBlocks {
+    /// Blocks and their summaries, by key.
     blocks: Vec<(Vec<u8>, Vec<u8>)>,
     entries: Vec<(u64, BlockEntry)>,
     /// Index of the first series after these blocks.
@@ -109,10 +110,10 @@ fn build_blocks(
         }
         if let Some(first_id) = builder.first_id() {
             let key = keys::block(metric, scope.window, scope.epoch, first_id);
-            let (value, entry) = builder.finish(&key);
-            bytes += value.len();
-            built.blocks.push((key, value));
-            built.entries.push((metric, entry));
+            let block = builder.finish(key);
+            bytes += block.bytes();
+            built.blocks.extend(block.values);
+            built.entries.push((metric, block.entry));
         }
     }
     built.next = next;

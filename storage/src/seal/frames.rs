@@ -34,7 +34,9 @@ fn copy_or_encode(
         for part in parts.iter() {
             match part {
                 Part::Frame(frame) => out.extend_from_slice(&frame.bytes),
-                Part::Run(_) | Part::Column(_) => unreachable!("a seal asks for frames"),
+                Part::Run(_) | Part::Column(_) | Part::Summaries(_) => {
+                    unreachable!("a seal asks for frames")
+                }
                 Part::Tail(tail) => {
                     let (timestamps, values): (Vec<i64>, Vec<f64>) =
                         tail.samples().iter().copied().unzip();

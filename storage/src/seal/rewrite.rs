@@ -173,10 +173,10 @@ impl PartitionCleanup<'_> {
             while !builder.is_full() && merging.push_next(&mut builder).await? {}
             let Some(first_id) = builder.first_id() else { break };
             let key = keys::block(metric, window, self.epoch, first_id);
-            let (block, entry) = builder.finish(&key);
-            bytes += block.len();
-            blocks.push((key, block));
-            entries.push(entry);
+            let block = builder.finish(key);
+            bytes += block.bytes();
+            blocks.extend(block.values);
+            entries.push(block.entry);
             if bytes >= write_bytes {
                 let mut set = WriteSet::default();
                 let keys: Vec<Vec<u8>> = blocks.iter().map(|(key, _)| key.clone()).collect();
@@ -201,7 +201,10 @@ impl PartitionCleanup<'_> {
         for run in runs {
             set.delete(&keys::directory(metric, window, run.epoch));
             let block = |e: &BlockEntry| keys::block(metric, window, run.epoch, e.first_id);
-            let blocks: Vec<Vec<u8>> = run.blocks.iter().map(block).collect();
+            let blocks = run.blocks.iter().map(block);
+            // Older blocks have no summaries.
+            let with_summaries = |key: Vec<u8>| [keys::summaries_of_block(&key), key];
+            let blocks: Vec<Vec<u8>> = blocks.flat_map(with_summaries).collect();
             old.push(put_intent(set, self.epoch, &mut self.intents, &blocks));
         }
         Ok(())

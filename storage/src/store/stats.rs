@@ -105,6 +105,8 @@ pub struct StoreStats {
     pub disk_cache_failures: u64,
     /// Bytes of blocks that were read ahead of queries after the start.
     pub warmed_bytes: u64,
+    /// Blocks that queries did not read, as the summaries were enough.
+    pub summarized_blocks: u64,
     /// Segments (a partition, or the dictionary) that are not compacted into one sorted run: a
     /// query reads each run separately.
     pub unmerged_segments: usize,
@@ -207,6 +209,7 @@ impl Store {
             disk_cache_evicted: disk.evictions,
             disk_cache_failures: disk.failures,
             warmed_bytes: count(&seals.warmed_bytes),
+            summarized_blocks: count(&seals.summarized_blocks),
             unmerged_segments: core.lsm.unmerged_segments(),
             object_store_reads: core.lsm.read_counts(),
             index_cache_bytes: index.bytes,

@@ -343,6 +343,7 @@ fn a_selection_under_way_sees_a_day_whole_while_it_is_deleted() {
             matchers: Vec::new(),
             times: TimeRange::new(i64::MIN, 102 * PARTITION_MS),
             only_newest: false,
+            windows: None,
         };
         let budget = Budget::unlimited();
         let under_way = Source::select(&store, &selection, &budget);
@@ -378,6 +379,7 @@ fn budgets_are_charged_and_released() {
             matchers: Vec::new(),
             times: TimeRange::new(0, i64::MAX),
             only_newest: false,
+            windows: None,
         };
         let limited = |limits| Budget::new(limits);
         let budget = limited(BudgetLimits { series_max: 9, ..BudgetLimits::default() });

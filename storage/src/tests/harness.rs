@@ -175,8 +175,12 @@ pub(crate) async fn read_full(
     start_ms: i64,
     end_ms: i64,
 ) -> Result<FullContents, SourceError> {
-    let selection =
-        Selection { matchers, times: TimeRange::new(start_ms, end_ms), only_newest: false };
+    let selection = Selection {
+        matchers,
+        times: TimeRange::new(start_ms, end_ms),
+        only_newest: false,
+        windows: None,
+    };
     read_selection(source, &selection).await
 }
 

@@ -350,6 +350,7 @@ fn long_runs_are_read_a_batch_at_a_time() {
             matchers: Vec::new(),
             times: TimeRange::new(30_000, i64::MAX),
             only_newest: false,
+            windows: None,
         };
         let set = store.select(&selection, &Budget::unlimited()).await.unwrap();
         assert!(set.has_histograms(0));

@@ -43,7 +43,12 @@ async fn filled(options: StoreOptions) -> Store {
 
 fn selection(start_ms: i64, end_ms: i64) -> Selection {
     let matchers = vec![Matcher::equal("__name__", "requests")];
-    Selection { matchers, times: TimeRange::new(start_ms, end_ms), only_newest: false }
+    Selection {
+        matchers,
+        times: TimeRange::new(start_ms, end_ms),
+        only_newest: false,
+        windows: None,
+    }
 }
 
 fn all() -> Selection {

@@ -274,6 +274,7 @@ fn open_windows_shrink_when_their_log_epoch_ends_and_read_the_same() {
                     matchers,
                     times: TimeRange::new(start_ms, end_ms),
                     only_newest: true,
+                    windows: None,
                 };
                 let found = harness::read_selection(store, &selection).await.unwrap();
                 let newest = |samples: &Vec<harness::Read>| samples.last().map(|s| s.timestamp_ms);

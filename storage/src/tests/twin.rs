@@ -233,8 +233,12 @@ async fn newest(
     start_ms: i64,
     end_ms: i64,
 ) -> Vec<(Labels, Read)> {
-    let selection =
-        Selection { matchers, times: TimeRange::new(start_ms, end_ms), only_newest: true };
+    let selection = Selection {
+        matchers,
+        times: TimeRange::new(start_ms, end_ms),
+        only_newest: true,
+        windows: None,
+    };
     let contents = harness::read_selection(store, &selection).await.unwrap();
     let last = |(labels, mut reads): (Labels, Vec<Read>)| Some((labels, vec![reads.pop()?]));
     let contents = checked(contents.into_iter().filter_map(last).collect());

@@ -260,6 +260,7 @@ async fn read(store: &Store) -> Contents {
         matchers: Vec::new(),
         times: TimeRange::new(start_ms, end_ms),
         only_newest: false,
+        windows: None,
     };
     let set = store.select(&selection, &Budget::unlimited()).await.unwrap();
     let mut contents = Contents::new();

@@ -95,7 +95,12 @@ fn expected() -> Contents {
 }
 
 async fn read(store: &Store) -> Contents {
-    let selection = Selection { matchers: Vec::new(), times: TimeRange::ALL, only_newest: false };
+    let selection = Selection {
+        matchers: Vec::new(),
+        times: TimeRange::ALL,
+        only_newest: false,
+        windows: None,
+    };
     let set = store.select(&selection, &Budget::unlimited()).await.unwrap();
     let mut contents = Vec::new();
     for index in 0..set.len() {

@@ -7,6 +7,7 @@ mod independence;
 mod result_cache;
 mod shown;
 mod stored;
+mod summaries;
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};

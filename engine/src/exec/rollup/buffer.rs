@@ -212,14 +212,9 @@ impl Ranges {
     /// outside of their ranges, or are all at one time.
     #[inline]
     pub(super) fn windows(&self, step: usize, count: usize) -> Option<Windows> {
-        let is_plain = self.margin.back_ms == 0 && self.margin.ahead_ms == 0 && self.range_ms > 0;
-        let is_moving = self.times.step_ms > 0 || self.times.count == 1;
-        (is_plain && is_moving).then(|| Windows {
-            first_end_ms: self.times.time(step),
-            step_ms: self.times.step_ms,
-            span_ms: self.range_ms,
-            count,
-        })
+        let is_plain = self.margin.back_ms == 0 && self.margin.ahead_ms == 0;
+        let windows = self.times.windows(self.range_ms).filter(|_| is_plain)?;
+        Some(Windows { first_end_ms: windows.end_ms(step), count, ..windows })
     }
 
     /// Returns the last time at which a step may read a sample.

@@ -93,6 +93,7 @@ impl Receiver {
             matchers: vec![matcher],
             times: TimeRange::new(i64::MIN / 2, i64::MAX / 2),
             only_newest: false,
+            windows: None,
         };
         let set = self.store.select(&selection, &Budget::unlimited()).await.unwrap();
         (0..set.len())

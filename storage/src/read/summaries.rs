@@ -1,0 +1,202 @@
+//! Summaries in place of samples, for selections that need only facts of windows.
+//!
+//! A block is read if a window of the query begins or ends in one of its hours, if another run or
+//! the head has samples of the same window and perhaps series, if samples are deleted, or if one of
+//! the wanted series has no summaries.
+
+use std::collections::BTreeSet;
+
+use bytes::Bytes;
+use model::{Labels, SourceError};
+
+use super::blocks::{BlockRequest, BlockSource, WantedRun};
+use crate::block::BlockEntry;
+use crate::error::StoreError;
+use crate::keys;
+use crate::lsm::{Lsm, Scan};
+use crate::parallel::yielder::Yielder;
+use crate::samples::part::{Part, Parts};
+use crate::summary::codec::StoredSummaries;
+use crate::summary::edges::Edges;
+use crate::summary::{SLOTS, Summary};
+use crate::value;
+use crate::window::Window;
+
+/// Maximum number of metrics of a partition for which summaries are read, one after the other.
+const METRICS_MAX: usize = 16;
+/// Summaries are read as a range if more than one of this many blocks is wanted.
+const RANGE_SHARE: usize = 64;
+
+/// Summaries that a selection may use.
+pub(crate) struct WantedSummaries {
+    pub(crate) edges: Edges,
+    /// Windows of the store with samples of the selection in the head.
+    pub(crate) in_head: BTreeSet<Window>,
+}
+
+/// A block whose summaries are wanted.
+struct Candidate {
+    run: usize,
+    entry: usize,
+    key: Vec<u8>,
+}
+
+/// Adds the summaries of blocks to the parts of their series, and removes the requests for these
+/// blocks. `charge` is called for the memory of summaries.
+pub(super) async fn load(
+    source: &BlockSource<'_>,
+    wanted: &WantedSummaries,
+    runs: &mut [(u64, Vec<WantedRun>)],
+    labels: &[(u32, Labels)],
+    parts: &mut [Parts],
+    charge: &mut (dyn FnMut(usize) -> Result<(), SourceError> + Send),
+    yielder: &mut Yielder,
+) -> Result<(), SourceError> {
+    if runs.len() > METRICS_MAX {
+        return Ok(());
+    }
+    // Window of the last summary of each series.
+    let mut newest = vec![None; labels.len()];
+    for (metric, runs) in runs {
+        let (candidates, span) = candidates(*metric, runs, wanted);
+        let mut reader = SummaryReader::new(source, &candidates, span).await?;
+        for candidate in &candidates {
+            let run = &mut runs[candidate.run];
+            let window = run.window;
+            let Some(bytes) = reader.next(&candidate.key).await? else { continue };
+            let stored = StoredSummaries::open(&candidate.key, &bytes, window)?;
+            let (entry, request) = &mut run.entries[candidate.entry];
+            let found = decode(source, wanted, &stored, entry, labels);
+            let Some(found) = found.map_err(|detail| value::corrupt(&candidate.key, detail))?
+            else {
+                continue;
+            };
+            *request = BlockRequest::Nothing;
+            source.counters.note_summarized();
+            yielder.work(found.len()).await?;
+            let mut more = 0;
+            for (index, summaries) in found {
+                let continues = newest[index] == Some(window.previous());
+                newest[index] = Some(window);
+                more += push(&mut parts[index], continues, &wanted.edges, summaries);
+            }
+            charge(more * size_of::<Summary>())?;
+        }
+    }
+    Ok(())
+}
+
+/// Returns the blocks whose summaries may be used, in the order of their keys, and the number of
+/// blocks from the first to the last.
+fn candidates(
+    metric: u64,
+    runs: &[WantedRun],
+    wanted: &WantedSummaries,
+) -> (Vec<Candidate>, usize) {
+    let (mut found, mut span, mut end) = (Vec::new(), 0, 0);
+    for (at, run) in runs.iter().enumerate() {
+        let suits = wanted.edges.suit(run.window) && !wanted.in_head.contains(&run.window);
+        let others = || {
+            let same = runs.iter().enumerate().filter(|(i, r)| *i != at && r.window == run.window);
+            same.flat_map(|(_, other)| &other.entries)
+        };
+        let is_alone = |entry: &BlockEntry| {
+            others().all(|(o, _)| o.last_id < entry.first_id || o.first_id > entry.last_id)
+        };
+        for (index, (entry, request)) in run.entries.iter().enumerate() {
+            span += usize::from(!found.is_empty());
+            if suits && matches!(request, BlockRequest::Bytes) && is_alone(entry) {
+                let block = keys::block(metric, run.window, run.epoch, entry.first_id);
+                let key = keys::summaries_of_block(&block);
+                found.push(Candidate { run: at, entry: index, key });
+                end = span;
+            }
+        }
+    }
+    (found, end + 1)
+}
+
+/// Reads summaries in the order of their keys.
+enum SummaryReader<'a> {
+    Scan { scan: Scan, ahead: Option<(Bytes, Bytes)> },
+    Gets(&'a Lsm),
+}
+
+impl<'a> SummaryReader<'a> {
+    async fn new(
+        source: &BlockSource<'a>,
+        candidates: &[Candidate],
+        span: usize,
+    ) -> Result<SummaryReader<'a>, StoreError> {
+        let (Some(first), Some(last)) = (candidates.first(), candidates.last()) else {
+            return Ok(SummaryReader::Gets(source.lsm));
+        };
+        if candidates.len() * RANGE_SHARE <= span {
+            return Ok(SummaryReader::Gets(source.lsm));
+        }
+        let end = [&last.key[..], &[0]].concat();
+        let mut scan = source.lsm.scan(&first.key, &end).await?;
+        let ahead = scan.next().await?;
+        Ok(SummaryReader::Scan { scan, ahead })
+    }
+
+    /// Returns the value of a key, which is after all earlier ones; `None` without summaries.
+    async fn next(&mut self, key: &[u8]) -> Result<Option<Bytes>, StoreError> {
+        match self {
+            SummaryReader::Gets(lsm) => lsm.get_present(key).await,
+            SummaryReader::Scan { scan, ahead } => {
+                while let Some((found, _)) = ahead
+                    && &found[..] < key
+                {
+                    *ahead = scan.next().await?;
+                }
+                Ok(ahead.as_ref().filter(|(found, _)| *found == key).map(|(_, b)| b.clone()))
+            }
+        }
+    }
+}
+
+/// Summaries of a series, with its index.
+type Found = (usize, [Option<Summary>; SLOTS]);
+
+/// Returns the summaries of the wanted series of a block, by their indices; `None` if one of them
+/// needs its samples.
+fn decode(
+    source: &BlockSource<'_>,
+    wanted: &WantedSummaries,
+    stored: &StoredSummaries<'_>,
+    entry: &BlockEntry,
+    labels: &[(u32, Labels)],
+) -> Result<Option<Vec<Found>>, String> {
+    let start = labels.partition_point(|(id, _)| *id < entry.first_id);
+    let end = labels.partition_point(|(id, _)| *id <= entry.last_id);
+    let mut found = Vec::with_capacity(end - start);
+    for (index, (id, _)) in labels.iter().enumerate().take(end).skip(start) {
+        if source.masks.ids().contains(*id) {
+            return Ok(None);
+        }
+        let Some(at) = stored.find(*id) else { continue };
+        let Some(summaries) = stored.decode(at)? else { return Ok(None) };
+        if !summaries.iter().flatten().all(|summary| wanted.edges.allow(summary)) {
+            return Ok(None);
+        }
+        found.push((index, summaries));
+    }
+    Ok(Some(found))
+}
+
+/// Adds summaries to the parts of a series. Returns the number of summaries that were not merged.
+fn push(
+    parts: &mut Parts,
+    continues: bool,
+    edges: &Edges,
+    summaries: [Option<Summary>; SLOTS],
+) -> usize {
+    if !continues || !matches!(parts.last(), Some(Part::Summaries(_))) {
+        parts.push(Part::Summaries(Vec::new()));
+    }
+    let Some(Part::Summaries(all)) = parts.last_mut() else { return 0 };
+    let before = all.len();
+    summaries.into_iter().flatten().for_each(|summary| edges.push(all, summary));
+    all.len() - before
+}

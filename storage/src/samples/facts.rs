@@ -1,0 +1,158 @@
+//! Facts of windows from summaries, and from the samples of parts that have none.
+//!
+//! The samples of a group of parts are summarized between the boundaries of windows when a window
+//! reaches them. So windows that overlap decode them once.
+
+use std::collections::VecDeque;
+
+use model::{
+    FilledWindows, SourceError, WINDOWS_MAX, WantedFact, WindowFacts, WindowSamples, Windows,
+    is_stale,
+};
+
+use super::cursor::PartsCursor;
+use super::part::Part;
+use crate::summary::edges::Edges;
+use crate::summary::{CompensatedSum, Summary, larger, smaller};
+
+/// Summaries that the next windows may need.
+pub(super) struct SummaryQueue<'a> {
+    edges: &'a Edges,
+    summaries: VecDeque<Summary>,
+}
+
+impl<'a> SummaryQueue<'a> {
+    pub(super) fn new(edges: &'a Edges) -> SummaryQueue<'a> {
+        SummaryQueue { edges, summaries: VecDeque::new() }
+    }
+}
+
+/// Fold of the summaries of a window.
+#[derive(Default)]
+struct WindowFold {
+    all: Option<Summary>,
+    resets: Vec<f64>,
+    sum: CompensatedSum,
+}
+
+impl WindowFold {
+    fn add(&mut self, next: &Summary) {
+        self.sum.add(next.sum);
+        let Some(all) = &mut self.all else {
+            self.all = Some(*next);
+            self.resets.extend(Some(next.resets).filter(|value| *value != 0.0));
+            return;
+        };
+        let resets = [all.reset_before(next), next.resets];
+        self.resets.extend(resets.into_iter().filter(|value| *value != 0.0));
+        all.count += next.count;
+        (all.last_ms, all.last) = (next.last_ms, next.last);
+        (all.min, all.max) = (smaller(all.min, next.min), larger(all.max, next.max));
+    }
+
+    /// Writes the facts of a window.
+    fn write(&self, window: usize, wanted: WantedFact, facts: &mut WindowFacts) {
+        let Some(all) = self.all else {
+            facts.samples[window] = WindowSamples::default();
+            return;
+        };
+        let Summary { first_ms, last_ms, first, last, min, max, .. } = all;
+        let count = usize::try_from(all.count).unwrap_or(usize::MAX);
+        facts.samples[window] = WindowSamples { count, first_ms, last_ms };
+        facts.first[window] = first;
+        facts.fact[window] = match wanted {
+            WantedFact::Ends => last,
+            WantedFact::Difference => last - first,
+            WantedFact::Increase => self.resets.iter().fold(last - first, |rise, v| rise + v),
+            WantedFact::Min => min,
+            WantedFact::Max => max,
+            WantedFact::Sum => self.sum.total(),
+        };
+    }
+}
+
+impl PartsCursor<'_> {
+    /// Writes the facts of all windows of a call; see [`model::Cursor::fill_windows`].
+    ///
+    /// Errors: damaged bytes, and summaries that windows divide.
+    pub(super) fn fill_from_summaries(
+        &mut self,
+        queue: &mut SummaryQueue<'_>,
+        windows: Windows,
+        wanted: WantedFact,
+        facts: &mut WindowFacts,
+    ) -> Result<FilledWindows, SourceError> {
+        let mut filled = FilledWindows::default();
+        let mut fold = WindowFold::default();
+        for window in 0..windows.count.min(WINDOWS_MAX) {
+            let range = self.range();
+            let after_ms = windows.after_ms(window).max(range.start_ms.saturating_sub(1));
+            let end_ms = windows.end_ms(window).min(range.end_ms);
+            while queue.summaries.front().is_some_and(|front| front.last_ms <= after_ms) {
+                queue.summaries.pop_front();
+            }
+            filled.new_samples += self.summarize(queue, after_ms, end_ms, wanted)?;
+            (fold.all, fold.sum) = (None, CompensatedSum::default());
+            fold.resets.clear();
+            let seen = queue.summaries.iter().filter(|summary| summary.last_ms > after_ms);
+            for summary in seen.take_while(|summary| summary.first_ms <= end_ms) {
+                let is_divided = summary.last_ms > end_ms
+                    || summary.first_ms <= after_ms && summary.before_last_ms > after_ms;
+                if is_divided {
+                    let detail = format!("the window ({after_ms}, {end_ms}] divides a summary");
+                    return Err(self.misread(detail));
+                }
+                let is_whole = summary.first_ms > after_ms;
+                fold.add(&if is_whole { *summary } else { summary.last_alone() });
+            }
+            fold.write(window, wanted, facts);
+            filled.windows += 1;
+        }
+        Ok(filled)
+    }
+
+    /// Summarizes the parts up to a time. Returns the number of samples and summaries that were
+    /// read.
+    fn summarize(
+        &mut self,
+        queue: &mut SummaryQueue<'_>,
+        after_ms: i64,
+        end_ms: i64,
+        wanted: WantedFact,
+    ) -> Result<usize, SourceError> {
+        let mut read = 0;
+        while let Some(group) = self.next_group(end_ms) {
+            let parts = self.parts_of(group.clone());
+            if parts.iter().all(|part| part.times().end_ms <= after_ms) {
+                continue;
+            }
+            if let [Part::Summaries(summaries)] = parts {
+                read += summaries.len();
+                queue.summaries.extend(summaries);
+                continue;
+            }
+            let merged = self.merge(group)?;
+            let (times, values) = (merged.timestamps(), merged.values());
+            read += times.len();
+            let plain = times.iter().zip(values).filter(|(_, value)| !is_stale(**value));
+            let (times, values): (Vec<i64>, Vec<f64>) = plain.unzip();
+            divide(queue, &times, &values, wanted);
+        }
+        Ok(read)
+    }
+}
+
+/// Adds summaries of samples between boundaries and, for increases, between resets.
+fn divide(queue: &mut SummaryQueue<'_>, times: &[i64], values: &[f64], wanted: WantedFact) {
+    let mut start = 0;
+    while let Some(first_ms) = times.get(start) {
+        let edge_ms = queue.edges.next_edge(*first_ms);
+        let mut end = start + times[start..].partition_point(|time_ms| *time_ms <= edge_ms);
+        if wanted == WantedFact::Increase {
+            let falls = values[start..end].windows(2).position(|pair| pair[1] < pair[0]);
+            end = falls.map_or(end, |at| start + at + 1);
+        }
+        queue.summaries.extend(Summary::of_any(&times[start..end], &values[start..end]));
+        start = end;
+    }
+}

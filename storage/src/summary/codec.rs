@@ -1,0 +1,376 @@
+//! Stored form of the summaries of a block.
+//!
+//! Layout: "Summaries of a block" in `docs/formats.md`.
+
+use std::ops::Range;
+
+use super::{SLOTS, Summary, larger, slot_of, smaller};
+use crate::chunk::{self, Decoder, Encoding};
+use crate::error::StoreError;
+use crate::value;
+use crate::varint::{push_varint, take_count, take_u32, take_varint, unzigzag, zigzag};
+use crate::window::Window;
+
+const VERSION: u8 = 1;
+/// Summaries are written if they have at most this part of their block's bytes.
+const BLOCK_SHARE: usize = 12;
+/// Powers of ten by which values are integers. The last scale is of values as they are.
+const SCALES: [f64; 7] = [1.0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6];
+const RAW: u8 = 7;
+
+const HAS_EXTREMES: u8 = 1;
+const HAS_RESETS: u8 = 2;
+const HAS_RAW_SUM: u8 = 4;
+const IS_SUM_EXACT: u8 = 8;
+const IS_ONE: u8 = 16;
+
+/// Collects the summaries of a block's series.
+#[derive(Debug, Default)]
+pub(crate) struct SummaryBuilder {
+    /// Id and length of the summaries of each series.
+    series: Vec<(u32, usize)>,
+    bodies: Vec<u8>,
+    times: Vec<i64>,
+    values: Vec<f64>,
+}
+
+impl SummaryBuilder {
+    /// Adds a series: ids ascend. Its frames stand end to end, and lie in one window.
+    pub(crate) fn push(&mut self, id: u32, frames: &[u8]) {
+        let before = self.bodies.len();
+        if let Some(window) = self.decode(frames)
+            && let Some(summaries) = super::of_window(window, &self.times, &self.values)
+        {
+            encode_series(window, &summaries, &mut self.bodies);
+        }
+        self.series.push((id, self.bodies.len() - before));
+    }
+
+    /// Decodes frames of plain floats. Returns their window, and `None` for any other samples.
+    fn decode(&mut self, frames: &[u8]) -> Option<Window> {
+        self.times.clear();
+        self.values.clear();
+        for frame in chunk::frames(frames) {
+            let (offset, header) = frame.ok()?;
+            if !matches!(header.encoding, Encoding::Gorilla | Encoding::Packed) {
+                return None;
+            }
+            let decoder = Decoder::new(&frames[offset..], &header).ok()?;
+            decoder.read_all(&mut self.times, &mut self.values).ok()?;
+        }
+        let window = Window::of(*self.times.first()?);
+        let is_one = Window::of(*self.times.last()?) == window;
+        (is_one && self.times.is_sorted_by(|a, b| a < b)).then_some(window)
+    }
+
+    /// Returns the value; `None` if it would take too large a share of its block.
+    pub(crate) fn finish(self, key: &[u8], block_bytes: usize) -> Option<Vec<u8>> {
+        if self.bodies.is_empty() {
+            return None;
+        }
+        let mut body = vec![VERSION];
+        push_varint(&mut body, self.series.len() as u64);
+        let mut before = -1;
+        for (id, len) in &self.series {
+            push_varint(&mut body, (i64::from(*id) - before - 1) as u64);
+            push_varint(&mut body, *len as u64);
+            before = i64::from(*id);
+        }
+        body.extend_from_slice(&self.bodies);
+        let value = value::encode(key, &body);
+        (value.len() * BLOCK_SHARE <= block_bytes).then_some(value)
+    }
+}
+
+/// Summaries of a block, of which each series is decoded when it is wanted.
+pub(crate) struct StoredSummaries<'a> {
+    window: Window,
+    bodies: &'a [u8],
+    /// Series by id; the range is empty if a series has no summaries.
+    series: Vec<(u32, Range<usize>)>,
+}
+
+impl<'a> StoredSummaries<'a> {
+    /// Opens a value.
+    ///
+    /// Errors: damaged bytes.
+    pub(crate) fn open(
+        key: &[u8],
+        bytes: &'a [u8],
+        window: Window,
+    ) -> Result<StoredSummaries<'a>, StoreError> {
+        let body = value::decode(key, bytes)?;
+        StoredSummaries::of(body, window).map_err(|detail| value::corrupt(key, detail))
+    }
+
+    fn of(body: &'a [u8], window: Window) -> Result<StoredSummaries<'a>, String> {
+        let (version, mut rest) = body.split_first().ok_or("no version")?;
+        if *version != VERSION {
+            return Err(format!("unknown version {version}"));
+        }
+        let rest = &mut rest;
+        let mut series = Vec::new();
+        let (mut next_id, mut start) = (0_u32, 0_usize);
+        for _ in 0..take_count(rest)? {
+            let id = next_id.checked_add(take_u32(rest)?).ok_or("series id out of range")?;
+            next_id = id.checked_add(1).ok_or("series id out of range")?;
+            let end = start.saturating_add(take_u32(rest)? as usize);
+            series.push((id, start..end));
+            start = end;
+        }
+        if start != rest.len() {
+            return Err(format!("{start} bytes are announced, {} found", rest.len()));
+        }
+        Ok(StoredSummaries { window, bodies: rest, series })
+    }
+
+    /// Returns the number of series.
+    pub(crate) fn len(&self) -> usize {
+        self.series.len()
+    }
+
+    /// Returns the index of a series.
+    pub(crate) fn find(&self, id: u32) -> Option<usize> {
+        self.series.binary_search_by_key(&id, |(id, _)| *id).ok()
+    }
+
+    /// Returns the first series whose summaries differ from those of a builder.
+    pub(crate) fn first_difference(&self, expected: &SummaryBuilder) -> Option<u32> {
+        let mut rest = &expected.bodies[..];
+        for (index, (id, len)) in expected.series.iter().enumerate() {
+            let (body, tail) = rest.split_at(*len);
+            rest = tail;
+            let found = self.series.get(index).filter(|(found, _)| found == id);
+            if found.is_none_or(|(_, range)| self.bodies[range.clone()] != *body) {
+                return Some(*id);
+            }
+        }
+        self.series.get(expected.series.len()).map(|(id, _)| *id)
+    }
+
+    /// Returns the summaries of a series, by index; `None` if it has none.
+    ///
+    /// Errors: damaged bytes, which the checksum did not show.
+    pub(crate) fn decode(&self, index: usize) -> Result<Option<[Option<Summary>; SLOTS]>, String> {
+        let (id, range) = &self.series[index];
+        if range.is_empty() {
+            return Ok(None);
+        }
+        let mut rest = &self.bodies[range.clone()];
+        let found = decode_series(self.window, &mut rest);
+        let found = found.map_err(|detail| format!("series {id}: {detail}"))?;
+        if !rest.is_empty() {
+            return Err(format!("series {id}: {} bytes follow its summaries", rest.len()));
+        }
+        Ok(Some(found))
+    }
+}
+
+/// State that the next summary of a series is relative to.
+struct Before {
+    last_ms: i64,
+    step_ms: i64,
+    count: u64,
+    /// Last value, as an integer of the scale.
+    last: i64,
+}
+
+impl Before {
+    fn new(window: Window) -> Before {
+        Before { last_ms: window.start_ms(), step_ms: 0, count: 0, last: 0 }
+    }
+}
+
+fn integer(value: f64, scale: u8) -> Option<i64> {
+    let by = SCALES.get(usize::from(scale))?;
+    let scaled = (value * by).round();
+    let integer = scaled as i64;
+    // Through the integer, which has no -0.
+    let is_same =
+        scaled.abs() < super::EXACT_MAX && (integer as f64 / by).to_bits() == value.to_bits();
+    is_same.then_some(integer)
+}
+
+fn float(integer: i64, scale: u8) -> f64 {
+    integer as f64 / SCALES[usize::from(scale)]
+}
+
+/// Returns the first scale of all values except sums.
+fn scale_of(summaries: &[Option<Summary>; SLOTS]) -> u8 {
+    let mut all =
+        summaries.iter().flatten().flat_map(|s| [s.first, s.last, s.min, s.max, s.resets]);
+    let mut scale = 0;
+    all.all(|value| {
+        while scale < RAW && integer(value, scale).is_none() {
+            scale += 1;
+        }
+        scale < RAW
+    });
+    let mut all =
+        summaries.iter().flatten().flat_map(|s| [s.first, s.last, s.min, s.max, s.resets]);
+    if scale < RAW && all.all(|value| integer(value, scale).is_some()) { scale } else { RAW }
+}
+
+fn encode_series(window: Window, summaries: &[Option<Summary>; SLOTS], out: &mut Vec<u8>) {
+    let scale = scale_of(summaries);
+    let slots = (0..SLOTS).filter(|slot| summaries[*slot].is_some());
+    out.push(scale << 3 | slots.map(|slot| 1 << slot).sum::<u8>());
+    let mut before = Before::new(window);
+    for summary in summaries.iter().flatten() {
+        encode_summary(summary, scale, &mut before, out);
+    }
+}
+
+fn signed(out: &mut Vec<u8>, number: i64) {
+    push_varint(out, zigzag(number));
+}
+
+fn encode_summary(summary: &Summary, scale: u8, before: &mut Before, out: &mut Vec<u8>) {
+    let Summary { first_ms, last_ms, before_last_ms, count, first, last, min, max, .. } = *summary;
+    let Summary { sum, is_sum_exact, resets, .. } = *summary;
+    let of = |value| integer(value, scale).unwrap_or_default();
+    let sum_expected = expected_sum(count, of(first), of(last));
+    let sum_rest = sum_expected.and_then(|e| integer(sum, scale)?.checked_sub(e));
+    let is_ranked = bits([min, max]) == bits([smaller(first, last), larger(first, last)]);
+    let mut flags = if is_sum_exact { IS_SUM_EXACT } else { 0 };
+    if count == 1 {
+        flags |= IS_ONE;
+    } else {
+        flags |= if is_ranked { 0 } else { HAS_EXTREMES };
+        flags |= if resets.to_bits() == 0 { 0 } else { HAS_RESETS };
+        flags |= if sum_rest.is_some() { 0 } else { HAS_RAW_SUM };
+    }
+    out.push(flags);
+    signed(out, first_ms - before.last_ms - before.step_ms);
+    let push = |out: &mut Vec<u8>, value: f64, relative: i64| match scale {
+        RAW => out.extend_from_slice(&value.to_le_bytes()),
+        _ => signed(out, of(value) - relative),
+    };
+    push(out, first, before.last);
+    if count > 1 {
+        let step_ms = last_ms - before_last_ms;
+        signed(out, count.wrapping_sub(before.count) as i64);
+        signed(out, step_ms - before.step_ms);
+        signed(out, last_ms - first_ms - (count as i64 - 1) * step_ms);
+        push(out, last, of(first));
+        if !is_ranked {
+            push(out, min, of(first));
+            push(out, max, of(first));
+        }
+        if resets.to_bits() != 0 {
+            push(out, resets, 0);
+        }
+        match sum_rest {
+            Some(rest) => signed(out, rest),
+            None => out.extend_from_slice(&sum.to_le_bytes()),
+        }
+        (before.step_ms, before.count) = (step_ms, count);
+    }
+    (before.last_ms, before.last) = (last_ms, of(last));
+}
+
+fn bits(values: [f64; 2]) -> [u64; 2] {
+    values.map(f64::to_bits)
+}
+
+/// Returns the sum of evenly growing values; `None` if it is out of range.
+fn expected_sum(count: u64, first: i64, last: i64) -> Option<i64> {
+    let sum = i128::from(count) * (i128::from(first) + i128::from(last)) / 2;
+    i64::try_from(sum).ok().filter(|sum| sum.unsigned_abs() < 1 << 60)
+}
+
+fn decode_series(window: Window, rest: &mut &[u8]) -> Result<[Option<Summary>; SLOTS], String> {
+    let head = take_byte(rest)?;
+    let (scale, slots) = (head >> 3, head & 7);
+    if scale > RAW || slots == 0 {
+        return Err(format!("unknown scale {scale} or no buckets"));
+    }
+    let mut found = [None; SLOTS];
+    let mut before = Before::new(window);
+    for (slot, found) in found.iter_mut().enumerate().filter(|(slot, _)| slots & 1 << slot != 0) {
+        let summary = decode_summary(scale, &mut before, rest)?;
+        let Summary { first_ms, last_ms, .. } = summary;
+        let is_inside = first_ms >= window.start_ms()
+            && last_ms < window.end_ms()
+            && slot_of(window, first_ms) == slot
+            && slot_of(window, last_ms) == slot;
+        if !is_inside {
+            return Err(format!("times {first_ms} to {last_ms} are outside of their bucket"));
+        }
+        *found = Some(summary);
+    }
+    Ok(found)
+}
+
+fn take_byte(rest: &mut &[u8]) -> Result<u8, String> {
+    let (byte, tail) = rest.split_first().ok_or("cut short")?;
+    *rest = tail;
+    Ok(*byte)
+}
+
+fn take_signed(rest: &mut &[u8]) -> Result<i64, String> {
+    Ok(unzigzag(take_varint(rest)?))
+}
+
+fn take_float(rest: &mut &[u8]) -> Result<f64, String> {
+    let (bytes, tail) = rest.split_first_chunk::<8>().ok_or("cut short")?;
+    *rest = tail;
+    Ok(f64::from_le_bytes(*bytes))
+}
+
+fn decode_summary(scale: u8, before: &mut Before, rest: &mut &[u8]) -> Result<Summary, String> {
+    let flags = take_byte(rest)?;
+    let far = || "number out of range".to_owned();
+    let plus = |a: i64, b: i64| a.checked_add(b).ok_or_else(far);
+    // The integer is that of the value, or 0 for values as they are.
+    let value = |rest: &mut &[u8], relative: i64| -> Result<(f64, i64), String> {
+        if scale == RAW {
+            return Ok((take_float(rest)?, 0));
+        }
+        let integer = plus(take_signed(rest)?, relative)?;
+        Ok((float(integer, scale), integer))
+    };
+    let expected_ms = plus(before.last_ms, before.step_ms)?;
+    let first_ms = plus(take_signed(rest)?, expected_ms)?;
+    let (first, first_integer) = value(rest, before.last)?;
+    let mut found = Summary::of_one(first_ms, first);
+    found.is_sum_exact = flags & IS_SUM_EXACT != 0;
+    let mut last_integer = first_integer;
+    if flags & IS_ONE == 0 {
+        let count = plus(take_signed(rest)?, before.count as i64)?;
+        let step_ms = plus(take_signed(rest)?, before.step_ms)?;
+        let steps_ms = (count.saturating_sub(1)).checked_mul(step_ms).ok_or_else(far)?;
+        let span_ms = plus(take_signed(rest)?, steps_ms)?;
+        found.last_ms = plus(first_ms, span_ms)?;
+        found.before_last_ms = found.last_ms.checked_sub(step_ms).ok_or_else(far)?;
+        let is_ordered = step_ms > 0 && found.before_last_ms >= first_ms;
+        if count < 2 || !is_ordered || (count == 2) != (found.before_last_ms == first_ms) {
+            return Err(format!("{count} samples from {first_ms} to {}", found.last_ms));
+        }
+        found.count = count as u64;
+        (found.last, last_integer) = value(rest, first_integer)?;
+        (found.min, found.max) = (smaller(first, found.last), larger(first, found.last));
+        if flags & HAS_EXTREMES != 0 {
+            found.min = value(rest, first_integer)?.0;
+            found.max = value(rest, first_integer)?.0;
+        }
+        if flags & HAS_RESETS != 0 {
+            found.resets = value(rest, 0)?.0;
+        }
+        found.sum = if scale == RAW || flags & HAS_RAW_SUM != 0 {
+            take_float(rest)?
+        } else {
+            let expected = expected_sum(found.count, first_integer, last_integer);
+            let expected = expected.ok_or_else(far)?;
+            float(plus(take_signed(rest)?, expected)?, scale)
+        };
+        (before.step_ms, before.count) = (step_ms, found.count);
+    }
+    let Summary { last, min, max, sum, resets, .. } = found;
+    let are_finite = [first, last, min, max, sum, resets].iter().all(|value| value.is_finite());
+    if !are_finite || min > first.min(last) || max < first.max(last) {
+        return Err("values out of order".to_owned());
+    }
+    (before.last_ms, before.last) = (found.last_ms, last_integer);
+    Ok(found)
+}
