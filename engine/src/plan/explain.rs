@@ -72,6 +72,17 @@ pub struct LoadFigures {
     pub cost: LoadCost,
     /// Number of decoded samples; samples that two nodes read count twice.
     pub decoded: u64,
+    /// Windows of the series, if facts of them are enough.
+    pub windows: Option<WindowCounts>,
+}
+
+/// Numbers of windows that a selector reads facts of, summed over series.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct WindowCounts {
+    /// Windows of all steps.
+    pub all: u64,
+    /// Windows that were read from stored summaries, without a sample.
+    pub summarized: u64,
 }
 
 impl LoadFigures {
@@ -89,7 +100,7 @@ impl LoadFigures {
             samples = samples.saturating_add(set.sample_count_estimate(index) as u64);
         }
         let (series, bytes) = (set.len() as u64, set.encoded_bytes() as u64);
-        Ok(LoadFigures { series, samples, bytes, cost, decoded: 0 })
+        Ok(LoadFigures { series, samples, bytes, cost, decoded: 0, windows: None })
     }
 }
 
@@ -250,8 +261,13 @@ impl Tree<'_> {
         let meter = self.figures.and_then(|figures| figures.meters.load(selector));
         let loaded = self.figures.and_then(|figures| figures.loads.get(selector));
         let measured = meter.zip(loaded);
-        let figures = measured
-            .map(|(meter, loaded)| LoadFigures { decoded: meter.sample_count(), ..*loaded });
+        let figures = measured.map(|(meter, loaded)| {
+            let windows = selection.windows.map(|wanted| WindowCounts {
+                all: loaded.series.saturating_mul(wanted.windows.count as u64),
+                summarized: meter.summarized_count(),
+            });
+            LoadFigures { decoded: meter.sample_count(), windows, ..*loaded }
+        });
         let cost = measured.map(|(meter, loaded)| {
             let own = meter.busy().saturating_add(loaded.cost.elapsed);
             NodeCost { series: Some(loaded.series), own }

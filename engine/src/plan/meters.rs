@@ -14,6 +14,7 @@ pub struct Meter {
     nanos: AtomicU64,
     series: AtomicU64,
     samples: AtomicU64,
+    summarized: AtomicU64,
 }
 
 impl Meter {
@@ -32,6 +33,11 @@ impl Meter {
         self.samples.load(Ordering::Relaxed)
     }
 
+    /// Returns the number of windows that the node read from stored summaries.
+    pub fn summarized_count(&self) -> u64 {
+        self.summarized.load(Ordering::Relaxed)
+    }
+
     /// Adds compute time of a thread.
     pub(crate) fn add_time(&self, elapsed: Duration) {
         let nanos = u64::try_from(elapsed.as_nanos()).unwrap_or(u64::MAX);
@@ -46,6 +52,11 @@ impl Meter {
     /// Adds decoded samples.
     pub(crate) fn add_samples(&self, count: usize) {
         self.samples.fetch_add(count as u64, Ordering::Relaxed);
+    }
+
+    /// Adds windows that were read from stored summaries.
+    pub(crate) fn add_summarized(&self, count: usize) {
+        self.summarized.fetch_add(count as u64, Ordering::Relaxed);
     }
 }
 

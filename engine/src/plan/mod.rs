@@ -19,7 +19,7 @@ use crate::parse::ast::{AggregateOp, Binary, Call, Expr, ExprKind, RangeMode, Sp
 use crate::steps::{BucketlessLook, LookTimes, Reach, Steps};
 
 pub use build::plan;
-pub use explain::{Explained, Figures, Load, LoadCost, LoadFigures, NodeCost};
+pub use explain::{Explained, Figures, Load, LoadCost, LoadFigures, NodeCost, WindowCounts};
 pub use info::InfoSelector;
 pub use meters::{Meter, Meters};
 

@@ -131,7 +131,7 @@ impl Cursor for KnowingCursor {
         let new_samples =
             self.samples[self.at..].iter().take_while(|(time, _)| *time <= after_ms).count();
         self.at += new_samples;
-        Ok(FilledWindows { windows: count, are_alike, new_samples })
+        Ok(FilledWindows { windows: count, are_alike, new_samples, summarized: 0 })
     }
 }
 

@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::time::Duration;
 
-use engine::plan::{Explained, Load, NodeCost};
+use engine::plan::{Explained, Load, NodeCost, WindowCounts};
 use engine::result::{RawSeries, Row, SampleValue, StepStats};
 use engine::steps::Steps;
 use engine::{QueryOutput, Value};
@@ -455,6 +455,12 @@ fn push_load(out: &mut Vec<u8>, load: &Load) {
         // Each of them follows another field.
         push_name(out, 1, name);
         push_integer(out, figure);
+    }
+    if let Some(WindowCounts { all, summarized }) = figures.windows {
+        for (name, figure) in [("windows", all), ("windowsSummarized", summarized)] {
+            push_name(out, 1, name);
+            push_integer(out, figure);
+        }
     }
 }
 

@@ -136,6 +136,8 @@ pub struct FilledWindows {
     pub are_alike: bool,
     /// Number of samples in these windows that no earlier call counted.
     pub new_samples: usize,
+    /// Number of windows whose facts come from stored summaries alone.
+    pub summarized: usize,
 }
 
 #[cfg(test)]

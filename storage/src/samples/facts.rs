@@ -18,7 +18,14 @@ use crate::summary::{CompensatedSum, Summary, larger, smaller};
 /// Summaries that the next windows may need.
 pub(super) struct SummaryQueue<'a> {
     edges: &'a Edges,
-    summaries: VecDeque<Summary>,
+    summaries: VecDeque<Queued>,
+}
+
+/// Summary that windows may need.
+struct Queued {
+    summary: Summary,
+    /// True if it was stored; otherwise it was made of samples.
+    is_stored: bool,
 }
 
 impl<'a> SummaryQueue<'a> {
@@ -31,13 +38,20 @@ impl<'a> SummaryQueue<'a> {
 #[derive(Default)]
 struct WindowFold {
     all: Option<Summary>,
+    is_stored: bool,
     resets: Vec<f64>,
     sum: CompensatedSum,
 }
 
 impl WindowFold {
-    fn add(&mut self, next: &Summary) {
+    fn clear(&mut self) {
+        (self.all, self.is_stored, self.sum) = (None, true, CompensatedSum::default());
+        self.resets.clear();
+    }
+
+    fn add(&mut self, next: &Summary, is_stored: bool) {
         self.sum.add(next.sum);
+        self.is_stored &= is_stored;
         let Some(all) = &mut self.all else {
             self.all = Some(*next);
             self.resets.extend(Some(next.resets).filter(|value| *value != 0.0));
@@ -88,14 +102,14 @@ impl PartsCursor<'_> {
             let range = self.range();
             let after_ms = windows.after_ms(window).max(range.start_ms.saturating_sub(1));
             let end_ms = windows.end_ms(window).min(range.end_ms);
-            while queue.summaries.front().is_some_and(|front| front.last_ms <= after_ms) {
+            while queue.summaries.front().is_some_and(|front| front.summary.last_ms <= after_ms) {
                 queue.summaries.pop_front();
             }
             filled.new_samples += self.summarize(queue, after_ms, end_ms, wanted)?;
-            (fold.all, fold.sum) = (None, CompensatedSum::default());
-            fold.resets.clear();
-            let seen = queue.summaries.iter().filter(|summary| summary.last_ms > after_ms);
-            for summary in seen.take_while(|summary| summary.first_ms <= end_ms) {
+            fold.clear();
+            let seen = queue.summaries.iter().filter(|queued| queued.summary.last_ms > after_ms);
+            for queued in seen.take_while(|queued| queued.summary.first_ms <= end_ms) {
+                let Queued { summary, is_stored } = queued;
                 let is_divided = summary.last_ms > end_ms
                     || summary.first_ms <= after_ms && summary.before_last_ms > after_ms;
                 if is_divided {
@@ -103,10 +117,11 @@ impl PartsCursor<'_> {
                     return Err(self.misread(detail));
                 }
                 let is_whole = summary.first_ms > after_ms;
-                fold.add(&if is_whole { *summary } else { summary.last_alone() });
+                fold.add(&if is_whole { *summary } else { summary.last_alone() }, *is_stored);
             }
             fold.write(window, wanted, facts);
             filled.windows += 1;
+            filled.summarized += usize::from(fold.all.is_some() && fold.is_stored);
         }
         Ok(filled)
     }
@@ -128,7 +143,8 @@ impl PartsCursor<'_> {
             }
             if let [Part::Summaries(summaries)] = parts {
                 read += summaries.len();
-                queue.summaries.extend(summaries);
+                let stored = |summary: &Summary| Queued { summary: *summary, is_stored: true };
+                queue.summaries.extend(summaries.iter().map(stored));
                 continue;
             }
             let merged = self.merge(group)?;
@@ -152,7 +168,8 @@ fn divide(queue: &mut SummaryQueue<'_>, times: &[i64], values: &[f64], wanted: W
             let falls = values[start..end].windows(2).position(|pair| pair[1] < pair[0]);
             end = falls.map_or(end, |at| start + at + 1);
         }
-        queue.summaries.extend(Summary::of_any(&times[start..end], &values[start..end]));
+        let summary = Summary::of_any(&times[start..end], &values[start..end]);
+        queue.summaries.extend(summary.map(|summary| Queued { summary, is_stored: false }));
         start = end;
     }
 }

@@ -167,7 +167,7 @@ fn read(
         let count = tile - done % tile;
         let asked = Windows { count: count.min(windows.count - done), ..windows.from(done) };
         let filled = cursor.fill_windows(asked, wanted, &mut facts).unwrap();
-        let FilledWindows { windows: count, are_alike, new_samples } = filled;
+        let FilledWindows { windows: count, are_alike, new_samples, .. } = filled;
         assert!(count <= asked.count);
         counted += new_samples;
         if count == 0 {

@@ -6,7 +6,7 @@ use std::process::Stdio;
 use serde_json::json;
 
 use super::{Ran, ask, command, tool};
-use testkit::{Child, Server, get, temporary_directory};
+use testkit::{Child, Server, get, percent_encode, temporary_directory};
 
 const TEXT: &str = "\
 # TYPE requests counter
@@ -41,6 +41,45 @@ fn a_text_is_imported_with_metadata_and_exemplars() {
     let exemplars = "/api/v1/query_exemplars?query=requests_total&start=1599999999&end=1600000001";
     let (_, body) = get(&server.address, exemplars);
     assert!(body.contains("\"trace_id\":\"abc\""), "{body}");
+}
+
+#[test]
+fn explain_counts_the_windows_that_summaries_answer() {
+    let directory = temporary_directory("import-summaries");
+    let (store, file) = (directory.path().join("store"), directory.path().join("a.om"));
+    // Eight hours, every 15 s.
+    let start = 1_599_998_400;
+    let mut text = String::from("# TYPE m gauge\n");
+    for at in 1..8 * 240_i64 {
+        let value = (at.pow(3) * 7_919) % 1_000_003;
+        text.push_str(&format!("m {value} {}\n", start + at * 15));
+    }
+    std::fs::write(&file, text + "# EOF\n").unwrap();
+    let ran = tool("import", &store, &[&file.display().to_string()]);
+    assert_eq!(ran.status, Some(0), "{ran:?}");
+
+    let server = Server::start(&store, &["--self-metrics=false"]);
+    let (first, last) = (start + 3600, start + 8 * 3600);
+    // Windows of whole hours; windows that begin and end inside of hours; a function of samples.
+    let cases = [
+        ("max_over_time(m[1h])", json!([8, 8])),
+        ("max_over_time(m[1h] offset 10m)", json!([8, 0])),
+        ("stddev_over_time(m[1h])", json!([null, null])),
+    ];
+    for (query, expected) in cases {
+        let path = format!(
+            "/api/v1/query_range?query={}&start={first}&end={last}&step=3600&explain=true",
+            percent_encode(query)
+        );
+        let (_, body) = get(&server.address, &path);
+        let answer: serde_json::Value = serde_json::from_str(&body).unwrap();
+        let mut node = &answer["data"]["explain"];
+        while node["node"] != "load" {
+            node = &node["children"][0];
+            assert!(!node.is_null(), "{body}");
+        }
+        assert_eq!(json!([node["windows"], node["windowsSummarized"]]), expected, "{query}");
+    }
 }
 
 #[test]

@@ -212,6 +212,7 @@ impl Cursor for MeteredCursor<'_> {
         let _run = MeterGuard::start(self.meter);
         let filled = self.cursor.fill_windows(windows, wanted, facts)?;
         self.meter.add_samples(filled.new_samples);
+        self.meter.add_summarized(filled.summarized);
         Ok(filled)
     }
 }
