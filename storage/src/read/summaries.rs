@@ -118,7 +118,7 @@ fn candidates(
 
 /// Reads summaries in the order of their keys.
 enum SummaryReader<'a> {
-    Scan { scan: Scan, ahead: Option<(Bytes, Bytes)> },
+    Scan { scan: Box<Scan>, ahead: Option<(Bytes, Bytes)> },
     Gets(&'a Lsm),
 }
 
@@ -135,7 +135,7 @@ impl<'a> SummaryReader<'a> {
             return Ok(SummaryReader::Gets(source.lsm));
         }
         let end = [&last.key[..], &[0]].concat();
-        let mut scan = source.lsm.scan(&first.key, &end).await?;
+        let mut scan = Box::new(source.lsm.scan(&first.key, &end).await?);
         let ahead = scan.next().await?;
         Ok(SummaryReader::Scan { scan, ahead })
     }
