@@ -241,7 +241,7 @@ pub(crate) fn block(metric: u64, window: Window, epoch: Epoch, first_id: u32) ->
 pub(crate) fn summaries_of_block(block: &[u8]) -> Vec<u8> {
     let mut key = block.to_vec();
     if let Some(kind) = key.get_mut(KIND_AT) {
-        *kind = b's';
+        *kind = b'a';
     }
     key
 }
@@ -249,7 +249,7 @@ pub(crate) fn summaries_of_block(block: &[u8]) -> Vec<u8> {
 /// Returns the key of the block that summaries belong to.
 pub(crate) fn block_of_summaries(key: &[u8]) -> Option<Vec<u8>> {
     let mut block = key.to_vec();
-    let kind = block.get_mut(KIND_AT).filter(|kind| **kind == b's')?;
+    let kind = block.get_mut(KIND_AT).filter(|kind| **kind == b'a')?;
     *kind = b'b';
     directory_of_block(&block).is_some_and(|d| parse_directory(&d).is_some()).then_some(block)
 }
@@ -265,7 +265,7 @@ pub(crate) fn window_of_summaries(key: &[u8]) -> Option<Window> {
 /// Returns the prefix of the summaries of a partition.
 pub(crate) fn summaries(partition_id: PartitionId) -> Vec<u8> {
     let mut key = partition(partition_id);
-    key.push(b's');
+    key.push(b'a');
     key
 }
 
@@ -301,7 +301,7 @@ pub(crate) fn directory(metric: u64, window: Window, epoch: Epoch) -> Vec<u8> {
 /// Returns the key of the run directory that lists a block, given its key or that of its summaries.
 pub(crate) fn directory_of_block(block: &[u8]) -> Option<Vec<u8>> {
     let mut key = block.get(..block.len().checked_sub(4)?)?.to_vec();
-    let kind = key.get_mut(KIND_AT).filter(|kind| matches!(**kind, b'b' | b's'))?;
+    let kind = key.get_mut(KIND_AT).filter(|kind| matches!(**kind, b'b' | b'a'))?;
     *kind = b'c';
     Some(key)
 }

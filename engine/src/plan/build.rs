@@ -11,7 +11,7 @@ use crate::parse::ast::{
 };
 use crate::plan::cost;
 use crate::plan::invariance::{self, Invariance};
-use crate::plan::windows::{unite, wanted_windows};
+use crate::plan::windows::{unite, windows_of_lookup, windows_of_range};
 use crate::plan::{
     Aggregation, InfoSelector, Lookup, LookupValue, Node, NodeKind, Plan, PlanOptions, RangeInput,
     RangeOrigin, Rollup, shallow, unwrap_parens,
@@ -310,7 +310,7 @@ impl Planner<'_> {
                 if let RangeOrigin::Selector(selector) = input.origin
                     && !self.options.needs_samples
                 {
-                    self.selections[selector].windows = wanted_windows(function, &input);
+                    self.selections[selector].windows = windows_of_range(function, &input);
                 }
                 NodeKind::Rollup(Rollup { call: shape, range_index, input, args })
             }
@@ -460,7 +460,11 @@ impl Planner<'_> {
             self.selections[selector].only_newest = true;
         }
         let drops_name = matches!(value, LookupValue::Timestamp | LookupValue::StartTimestamp);
-        Ok(Lookup { selector, times, reach, value, drops_name })
+        let lookup = Lookup { selector, times, reach, value, drops_name };
+        if !self.options.needs_samples {
+            self.selections[selector].windows = windows_of_lookup(&lookup);
+        }
+        Ok(lookup)
     }
 
     fn range(&mut self, expr: &Expr, scope: Scope) -> Result<RangeInput, QueryError> {

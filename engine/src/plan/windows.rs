@@ -1,35 +1,45 @@
-//! Range functions that need only facts of windows, not their samples.
+//! Parts of a selection that the steps of a query need: facts of windows, newest samples, or windows.
 
-use model::{Selection, WantedWindows};
+use model::{Selection, WantedWindows, WindowPart};
 
 use crate::catalog::{Function, FunctionId, RollupFunction};
 use crate::parse::ast::RangeMode;
-use crate::plan::RangeInput;
+use crate::plan::{Lookup, LookupValue, RangeInput};
 
-/// Returns the windows of a range if a function needs only facts of them.
-pub(super) fn wanted_windows(function: &Function, input: &RangeInput) -> Option<WantedWindows> {
-    let FunctionId::Rollup(function) = function.id else { return None };
-    let needs_sum = match function {
-        RollupFunction::Sum | RollupFunction::Avg => true,
-        RollupFunction::Rate
-        | RollupFunction::Increase
-        | RollupFunction::Delta
-        | RollupFunction::Min
-        | RollupFunction::Max
-        | RollupFunction::Count
-        | RollupFunction::Present
-        | RollupFunction::Last
-        | RollupFunction::First
-        | RollupFunction::TimeOfLast
-        | RollupFunction::TimeOfFirst => false,
-        _ => return None,
+/// Returns the windows of a range function's samples, and whether it needs only facts of them.
+pub(super) fn windows_of_range(function: &Function, input: &RangeInput) -> Option<WantedWindows> {
+    let part = match function.id {
+        FunctionId::Rollup(
+            RollupFunction::Rate
+            | RollupFunction::Increase
+            | RollupFunction::Delta
+            | RollupFunction::Sum
+            | RollupFunction::Avg
+            | RollupFunction::Min
+            | RollupFunction::Max
+            | RollupFunction::Count
+            | RollupFunction::Present
+            | RollupFunction::Last
+            | RollupFunction::First
+            | RollupFunction::TimeOfLast
+            | RollupFunction::TimeOfFirst,
+        ) => WindowPart::Facts,
+        _ => WindowPart::Samples,
     };
     let windows = input.times.windows(input.range_ms)?;
-    (input.mode == RangeMode::Plain).then_some(WantedWindows { windows, needs_sum })
+    (input.mode == RangeMode::Plain).then_some(WantedWindows { windows, part })
 }
 
-/// Makes selections of the same series and times equal, as equal ones are loaded once: if one needs
-/// samples, all load samples.
+/// Returns the windows of a lookup, of which it needs the newest samples.
+pub(super) fn windows_of_lookup(lookup: &Lookup) -> Option<WantedWindows> {
+    let is_newest = matches!(lookup.value, LookupValue::Sample | LookupValue::Timestamp);
+    let windows = lookup.times.windows(lookup.reach.back_ms)?;
+    let is_moving = windows.count > 1 && lookup.reach.ahead_ms == 0;
+    (is_newest && is_moving).then_some(WantedWindows { windows, part: WindowPart::Newest })
+}
+
+/// Makes selections of the same series and times equal, as equal ones are loaded once: with what all
+/// of them need.
 pub(super) fn unite(selections: &mut [Selection]) {
     for index in 1..selections.len() {
         let (earlier, rest) = selections.split_at_mut(index);
@@ -51,17 +61,20 @@ fn is_alike(a: &Selection, b: &Selection) -> bool {
 
 fn united(a: Option<WantedWindows>, b: Option<WantedWindows>) -> Option<WantedWindows> {
     let (a, b) = (a?, b?);
-    (a.windows == b.windows).then_some(WantedWindows { needs_sum: a.needs_sum || b.needs_sum, ..a })
+    let part = if a.part == b.part { a.part } else { WindowPart::Samples };
+    (a.windows == b.windows).then_some(WantedWindows { part, ..a })
 }
 
 #[cfg(test)]
 mod tests {
+    use model::WindowPart::{self, Facts, Newest, Samples};
+
     use crate::parse::{ParseOptions, parse};
     use crate::plan::{PlanOptions, plan};
     use crate::steps::Steps;
 
-    /// Returns for each selection of a query whether windows, with a sum, are enough.
-    fn windows(query: &str) -> Vec<Option<bool>> {
+    /// Returns the needed part of the windows of each selection of a query.
+    fn parts(query: &str) -> Vec<Option<WindowPart>> {
         let steps = Steps { start_ms: 7_200_000, step_ms: 3_600_000, count: 5 };
         let options = PlanOptions {
             steps,
@@ -74,22 +87,25 @@ mod tests {
         };
         let expr = parse(query, &ParseOptions::default()).unwrap();
         let plan = plan(&expr, &options).unwrap();
-        plan.selections.iter().map(|s| s.windows.map(|windows| windows.needs_sum)).collect()
+        plan.selections.iter().map(|s| s.windows.map(|windows| windows.part)).collect()
     }
 
     #[test]
-    fn windows_are_enough_unless_a_selection_of_the_same_times_needs_samples() {
-        let cases: [(&str, &[Option<bool>]); 7] = [
-            ("rate(x[1h])", &[Some(false)]),
-            ("avg_over_time(x[1h])", &[Some(true)]),
-            ("x", &[None]),
-            ("stddev_over_time(x[1h])", &[None]),
-            ("max_over_time(x[1h]) + sum_over_time(x[1h])", &[Some(true), Some(true)]),
-            ("avg_over_time(x[1h]) / stddev_over_time(x[1h])", &[None, None]),
-            ("rate(x[1h]) / rate(y[1h]) * rate(x[2h])", &[Some(false); 3]),
+    fn a_selection_has_what_all_functions_of_its_times_need() {
+        let cases: [(&str, &[Option<WindowPart>]); 10] = [
+            ("rate(x[1h])", &[Some(Facts)]),
+            ("x", &[Some(Newest)]),
+            ("timestamp(x)", &[Some(Newest)]),
+            ("x @ 5", &[None]),
+            ("rate(x[1h] smoothed)", &[None]),
+            ("stddev_over_time(x[1h])", &[Some(Samples)]),
+            ("max_over_time(x[1h]) + sum_over_time(x[1h])", &[Some(Facts), Some(Facts)]),
+            ("avg_over_time(x[1h]) / stddev_over_time(x[1h])", &[Some(Samples), Some(Samples)]),
+            ("count_over_time(x[5m]) * x", &[Some(Samples), Some(Samples)]),
+            ("rate(x[1h]) / rate(y[1h]) * rate(x[2h])", &[Some(Facts); 3]),
         ];
         for (query, expected) in cases {
-            assert_eq!(windows(query), expected, "{query}");
+            assert_eq!(parts(query), expected, "{query}");
         }
     }
 }

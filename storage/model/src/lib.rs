@@ -51,5 +51,6 @@ pub use sample::{STALE_NAN_BITS, is_any_stale, is_stale, stale_nan};
 pub use source::{Answer, BoxFuture, ExemplarQuery, MetadataQuery, Selection, SeriesSet, Source};
 pub use time_range::TimeRange;
 pub use windows::{
-    FilledWindows, WINDOWS_MAX, WantedFact, WantedWindows, WindowFacts, WindowSamples, Windows,
+    FilledWindows, WINDOWS_MAX, WantedFact, WantedWindows, WindowFacts, WindowPart, WindowSamples,
+    Windows,
 };

@@ -27,8 +27,9 @@ pub struct Selection {
     pub times: TimeRange,
     /// True if only the newest of these samples of each series matters: the others may be omitted.
     pub only_newest: bool,
-    /// Windows of which only facts are needed, if nothing else is. Then cursors of series without
-    /// histograms may know the [facts](Cursor::fill_windows) of all these windows, but no samples.
+    /// Windows outside of which no float matters, if there are any. Cursors of series without
+    /// histograms may then know no samples, if only [facts](Cursor::fill_windows) of these windows
+    /// are needed.
     pub windows: Option<WantedWindows>,
 }
 

@@ -72,13 +72,24 @@ pub enum WantedFact {
     Sum,
 }
 
-/// Windows of a selection, of which only facts are needed.
+/// Windows of a selection, outside of which no sample matters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WantedWindows {
     /// The windows.
     pub windows: Windows,
-    /// True if [`WantedFact::Sum`] is one of the facts.
-    pub needs_sum: bool,
+    /// Needed part of each window.
+    pub part: WindowPart,
+}
+
+/// Part of a window that a query needs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WindowPart {
+    /// Its facts.
+    Facts,
+    /// Its newest sample, which may be a staleness marker.
+    Newest,
+    /// All its samples.
+    Samples,
 }
 
 /// Number and times of the samples in a window.
@@ -97,7 +108,8 @@ pub struct WindowSamples {
 /// Facts of consecutive windows, as arrays.
 ///
 /// Staleness markers are no samples. All facts are to the last bit as if they were computed from
-/// the samples in order.
+/// the samples in order, except for those of stored summaries: a sum of values that are not integers
+/// agrees to 1e-12, and so does an increase with many resets of such values.
 #[derive(Debug, Clone)]
 pub struct WindowFacts {
     /// Samples of each window; of the first window only if all are alike.
@@ -111,7 +123,7 @@ pub struct WindowFacts {
     /// - [`WantedFact::Increase`]: this difference plus, in order, the value before each decrease.
     /// - [`WantedFact::Min`], [`WantedFact::Max`]: the first of the extreme values. NaN loses to
     ///   every number; of NaN alone, the last one.
-    /// - [`WantedFact::Sum`]: the sum, if it is exact in every order of additions.
+    /// - [`WantedFact::Sum`]: the sum; of samples, if it is exact in every order of additions.
     pub fact: [f64; WINDOWS_MAX],
 }
 

@@ -43,7 +43,7 @@ pub(super) fn entry(key: &[u8], bytes: &[u8]) -> Result<(), StoreError> {
                 keys::parse_postings(key).ok_or_else(|| corrupt("malformed key"))?;
                 decode_postings(key, bytes).map(drop)
             }
-            Some(b's') => summaries_entry(key, bytes),
+            Some(b'a') => summaries_entry(key, bytes),
             _ => Err(corrupt("a key of no kind that is known")),
         },
         _ => Err(corrupt("a key of no kind that is known")),

@@ -50,7 +50,7 @@ pub(crate) type HeldOnce = OnceLock<HeldBytes>;
 
 #[derive(Debug)]
 struct KeptSet {
-    /// Without windows unless there are summaries.
+    /// Without windows unless samples are missing.
     selection: Selection,
     /// Number of the last write before the series were loaded.
     version: u64,
@@ -85,9 +85,9 @@ impl KeptSet {
 }
 
 impl SharedSeries {
-    /// Returns whether there are summaries in place of samples.
-    fn has_summaries(&self) -> bool {
-        matches!(self, SharedSeries::Loaded(loaded) if loaded.edges.is_some())
+    /// Returns whether samples are missing that the selection's windows do not need.
+    fn is_partial(&self) -> bool {
+        matches!(self, SharedSeries::Loaded(loaded) if loaded.is_partial)
     }
 
     fn len(&self) -> usize {
@@ -180,7 +180,7 @@ impl KeptSets {
         if series.held().set(held).is_err() {
             return;
         }
-        selection.windows = selection.windows.filter(|_| series.has_summaries());
+        selection.windows = selection.windows.filter(|_| series.is_partial());
         let (series, is_read) = (Mutex::new(Some(series.clone())), AtomicBool::new(false));
         let set = Arc::new(KeptSet { selection, version, series, is_read });
         let evictable: Weak<KeptSet> = Arc::downgrade(&set);

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use futures::FutureExt;
 use futures::stream::{self, StreamExt, TryStreamExt};
@@ -24,7 +25,7 @@ use crate::loaded::set::{LoadedSeries, LoadedSet};
 use crate::lsm::{OBJECT_STORE, ReadGuard};
 use crate::parallel::shares::{apart, in_shares};
 use crate::samples::part::{Part, Parts, TailRoom};
-use crate::summary::edges::Edges;
+use crate::summary::edges::{Edges, Replaced};
 use crate::window::Window;
 
 /// Bytes that a series counts in addition to its samples.
@@ -130,7 +131,11 @@ async fn load(
     let mut charge = Reservation::empty(budget);
     let InHead { found, newest } = select_head(core, selection, range, &mut charge, budget).await?;
     let mut lists = Vec::new();
-    let summaries = edges.map(|edges| WantedSummaries { edges, in_head: windows_of(&found) });
+    let summaries = edges.map(|edges| WantedSummaries {
+        edges,
+        in_head: windows_of(&found),
+        are_used: AtomicBool::new(false),
+    });
     let summaries = summaries.as_ref();
     let (lsm, partitions) = core.partitions_between(range);
     let lsm = lsm.for_query(budget);
@@ -161,13 +166,13 @@ async fn load(
     lists.push(newest::found(newest));
     let Ordered { series, encoded_bytes } =
         order(&core.options.sizes, lists, range, budget).await?;
-    let edges = summaries.map(|summaries| summaries.edges);
-    let edges = edges.filter(|_| series.iter().any(|(_, parts)| parts.has_summaries()));
+    let is_partial = summaries.is_some_and(|summaries| summaries.are_used.load(Ordering::Relaxed));
+    let edges = edges.filter(|edges| is_partial && edges.replaced() == Replaced::ByFacts);
     if edges.is_some() && !series.iter().all(|(_, parts)| parts.is_summarizable()) {
         return Ok(None);
     }
     let (charged_bytes, held) = (charge.bytes(), HeldOnce::new());
-    let loaded = LoadedSeries { series, encoded_bytes, edges, charged_bytes, held };
+    let loaded = LoadedSeries { series, encoded_bytes, is_partial, edges, charged_bytes, held };
     Ok(Some((SharedSeries::Loaded(Arc::new(loaded)), charge)))
 }
 

@@ -1,13 +1,15 @@
-//! Summaries in place of samples, for selections that need only facts of windows.
+//! Summaries in place of samples, for selections that need only a part of some windows: facts, the
+//! newest samples, or nothing of the times between them.
 //!
 //! A block is read if a window of the query begins or ends in one of its hours, if another run or
 //! the head has samples of the same window and perhaps series, if samples are deleted, or if one of
 //! the wanted series has no summaries.
 
 use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
-use model::{Labels, SourceError};
+use model::{Labels, SourceError, TimeRange, stale_nan};
 
 use super::blocks::{BlockRequest, BlockSource, WantedRun};
 use crate::block::BlockEntry;
@@ -15,10 +17,10 @@ use crate::error::StoreError;
 use crate::keys;
 use crate::lsm::{Lsm, Scan};
 use crate::parallel::yielder::Yielder;
-use crate::samples::part::{Part, Parts};
+use crate::samples::part::{Floats, Part, Parts};
 use crate::summary::codec::StoredSummaries;
-use crate::summary::edges::Edges;
-use crate::summary::{SLOTS, Summary};
+use crate::summary::edges::{Edges, Replaced};
+use crate::summary::{BUCKET_MS, Summary, WindowSummaries};
 use crate::value;
 use crate::window::Window;
 
@@ -32,6 +34,15 @@ pub(crate) struct WantedSummaries {
     pub(crate) edges: Edges,
     /// Windows of the store with samples of the selection in the head.
     pub(crate) in_head: BTreeSet<Window>,
+    /// Set once summaries have replaced a block.
+    pub(crate) are_used: AtomicBool,
+}
+
+impl WantedSummaries {
+    /// Returns whether a window of the query sees a window of the store.
+    fn see(&self, window: Window) -> bool {
+        self.edges.see(TimeRange::new(window.start_ms(), window.end_ms() - 1))
+    }
 }
 
 /// A block whose summaries are wanted.
@@ -72,15 +83,20 @@ pub(super) async fn load(
                 continue;
             };
             *request = BlockRequest::Nothing;
+            wanted.are_used.store(true, Ordering::Relaxed);
             source.counters.note_summarized();
             yielder.work(found.len()).await?;
             let mut more = 0;
             for (index, summaries) in found {
-                let continues = newest[index] == Some(window.previous());
-                newest[index] = Some(window);
-                more += push(&mut parts[index], continues, &wanted.edges, summaries);
+                more += if wanted.edges.replaced() == Replaced::ByNewest {
+                    push_newest(&mut parts[index], &wanted.edges, window, &summaries)
+                } else {
+                    let continues = newest[index] == Some(window.previous());
+                    newest[index] = Some(window);
+                    push(&mut parts[index], continues, &wanted.edges, summaries)
+                };
             }
-            charge(more * size_of::<Summary>())?;
+            charge(more)?;
         }
     }
     Ok(())
@@ -95,7 +111,8 @@ fn candidates(
 ) -> (Vec<Candidate>, usize) {
     let (mut found, mut span, mut end) = (Vec::new(), 0, 0);
     for (at, run) in runs.iter().enumerate() {
-        let suits = wanted.edges.suit(run.window) && !wanted.in_head.contains(&run.window);
+        let suits = !wanted.in_head.contains(&run.window)
+            && (wanted.edges.suit(run.window) || !wanted.see(run.window));
         let others = || {
             let same = runs.iter().enumerate().filter(|(i, r)| *i != at && r.window == run.window);
             same.flat_map(|(_, other)| &other.entries)
@@ -157,10 +174,10 @@ impl<'a> SummaryReader<'a> {
 }
 
 /// Summaries of a series, with its index.
-type Found = (usize, [Option<Summary>; SLOTS]);
+type Found = (usize, WindowSummaries);
 
-/// Returns the summaries of the wanted series of a block, by their indices; `None` if one of them
-/// needs its samples.
+/// Returns the summaries of the wanted series of a block that windows see, by their indices; `None`
+/// if one of them needs its samples.
 fn decode(
     source: &BlockSource<'_>,
     wanted: &WantedSummaries,
@@ -170,12 +187,16 @@ fn decode(
 ) -> Result<Option<Vec<Found>>, String> {
     let start = labels.partition_point(|(id, _)| *id < entry.first_id);
     let end = labels.partition_point(|(id, _)| *id <= entry.last_id);
-    let mut found = Vec::with_capacity(end - start);
+    let is_seen = wanted.see(stored.window());
+    let mut found = Vec::with_capacity(if is_seen { end - start } else { 0 });
     for (index, (id, _)) in labels.iter().enumerate().take(end).skip(start) {
         if source.masks.ids().contains(*id) {
             return Ok(None);
         }
         let Some(at) = stored.find(*id) else { continue };
+        if !is_seen && stored.has(at) {
+            continue;
+        }
         let Some(summaries) = stored.decode(at)? else { return Ok(None) };
         if !summaries.iter().flatten().all(|summary| wanted.edges.allow(summary)) {
             return Ok(None);
@@ -185,18 +206,43 @@ fn decode(
     Ok(Some(found))
 }
 
-/// Adds summaries to the parts of a series. Returns the number of summaries that were not merged.
-fn push(
+/// Adds the last samples of the buckets of a window of the store that a window of the query sees: none
+/// ends before them in their bucket. Returns their bytes.
+fn push_newest(
     parts: &mut Parts,
-    continues: bool,
     edges: &Edges,
-    summaries: [Option<Summary>; SLOTS],
+    window: Window,
+    summaries: &WindowSummaries,
 ) -> usize {
+    let mut samples = Vec::new();
+    for (slot, summary) in summaries.iter().enumerate() {
+        let end_ms = window.start_ms() + slot as i64 * BUCKET_MS;
+        let is_seen = edges.see(TimeRange::new(end_ms - BUCKET_MS + 1, end_ms));
+        let Some(summary) = summary.filter(|_| is_seen) else { continue };
+        samples.push((summary.last_ms, summary.last));
+        // Of the marker's time, only its order matters.
+        samples.extend(summary.is_ended.then_some((summary.last_ms + 1, stale_nan())));
+    }
+    let bytes = size_of_val(&*samples);
+    match parts.last_mut() {
+        _ if samples.is_empty() => {}
+        Some(Part::Floats(floats)) => floats.samples.append(&mut samples),
+        _ => parts.push(Part::Floats(Box::new(Floats { samples, starts: Vec::new() }))),
+    }
+    bytes
+}
+
+/// Adds summaries to the parts of a series, merged where no window begins or ends. Returns the bytes
+/// of those that were not merged.
+fn push(parts: &mut Parts, continues: bool, edges: &Edges, summaries: WindowSummaries) -> usize {
+    if summaries.iter().all(Option::is_none) {
+        return 0;
+    }
     if !continues || !matches!(parts.last(), Some(Part::Summaries(_))) {
         parts.push(Part::Summaries(Vec::new()));
     }
     let Some(Part::Summaries(all)) = parts.last_mut() else { return 0 };
     let before = all.len();
     summaries.into_iter().flatten().for_each(|summary| edges.push(all, summary));
-    all.len() - before
+    (all.len() - before) * size_of::<Summary>()
 }

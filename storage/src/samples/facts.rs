@@ -50,7 +50,7 @@ impl WindowFold {
     }
 
     fn add(&mut self, next: &Summary, is_stored: bool) {
-        self.sum.add(next.sum);
+        self.sum.add_sum(next);
         self.is_stored &= is_stored;
         let Some(all) = &mut self.all else {
             self.all = Some(*next);

@@ -82,11 +82,6 @@ impl SeriesParts {
         self.has_histograms
     }
 
-    /// Returns whether any part is a summary.
-    pub(crate) fn has_summaries(&self) -> bool {
-        self.parts.iter().any(Part::is_summaries)
-    }
-
     /// Returns whether summaries are in groups of their own, and all other parts are plain floats.
     pub(crate) fn is_summarizable(&self) -> bool {
         let mut start = 0;

@@ -4,7 +4,7 @@
 
 use std::ops::Range;
 
-use super::{SLOTS, Summary, larger, slot_of, smaller};
+use super::{SLOTS, Summary, WindowSummaries, larger, slot_of, smaller};
 use crate::chunk::{self, Decoder, Encoding};
 use crate::error::StoreError;
 use crate::value;
@@ -21,8 +21,11 @@ const RAW: u8 = 7;
 const HAS_EXTREMES: u8 = 1;
 const HAS_RESETS: u8 = 2;
 const HAS_RAW_SUM: u8 = 4;
-const IS_SUM_EXACT: u8 = 8;
+const HAS_REST: u8 = 8;
 const IS_ONE: u8 = 16;
+const IS_ENDED: u8 = 32;
+/// The rest of the sum is a float of 32 bits.
+const IS_REST_SHORT: u8 = 64;
 
 /// Collects the summaries of a block's series.
 #[derive(Debug, Default)]
@@ -124,6 +127,16 @@ impl<'a> StoredSummaries<'a> {
         Ok(StoredSummaries { window, bodies: rest, series })
     }
 
+    /// Returns the window of the samples.
+    pub(crate) fn window(&self) -> Window {
+        self.window
+    }
+
+    /// Returns whether a series has summaries, by index.
+    pub(crate) fn has(&self, index: usize) -> bool {
+        !self.series[index].1.is_empty()
+    }
+
     /// Returns the number of series.
     pub(crate) fn len(&self) -> usize {
         self.series.len()
@@ -151,7 +164,7 @@ impl<'a> StoredSummaries<'a> {
     /// Returns the summaries of a series, by index; `None` if it has none.
     ///
     /// Errors: damaged bytes, which the checksum did not show.
-    pub(crate) fn decode(&self, index: usize) -> Result<Option<[Option<Summary>; SLOTS]>, String> {
+    pub(crate) fn decode(&self, index: usize) -> Result<Option<WindowSummaries>, String> {
         let (id, range) = &self.series[index];
         if range.is_empty() {
             return Ok(None);
@@ -196,7 +209,7 @@ fn float(integer: i64, scale: u8) -> f64 {
 }
 
 /// Returns the first scale of all values except sums.
-fn scale_of(summaries: &[Option<Summary>; SLOTS]) -> u8 {
+fn scale_of(summaries: &WindowSummaries) -> u8 {
     let mut all =
         summaries.iter().flatten().flat_map(|s| [s.first, s.last, s.min, s.max, s.resets]);
     let mut scale = 0;
@@ -211,7 +224,7 @@ fn scale_of(summaries: &[Option<Summary>; SLOTS]) -> u8 {
     if scale < RAW && all.all(|value| integer(value, scale).is_some()) { scale } else { RAW }
 }
 
-fn encode_series(window: Window, summaries: &[Option<Summary>; SLOTS], out: &mut Vec<u8>) {
+fn encode_series(window: Window, summaries: &WindowSummaries, out: &mut Vec<u8>) {
     let scale = scale_of(summaries);
     let slots = (0..SLOTS).filter(|slot| summaries[*slot].is_some());
     out.push(scale << 3 | slots.map(|slot| 1 << slot).sum::<u8>());
@@ -227,18 +240,24 @@ fn signed(out: &mut Vec<u8>, number: i64) {
 
 fn encode_summary(summary: &Summary, scale: u8, before: &mut Before, out: &mut Vec<u8>) {
     let Summary { first_ms, last_ms, before_last_ms, count, first, last, min, max, .. } = *summary;
-    let Summary { sum, is_sum_exact, resets, .. } = *summary;
+    let Summary { sum, sum_rest, resets, is_ended, .. } = *summary;
     let of = |value| integer(value, scale).unwrap_or_default();
     let sum_expected = expected_sum(count, of(first), of(last));
-    let sum_rest = sum_expected.and_then(|e| integer(sum, scale)?.checked_sub(e));
+    let sum_distance = sum_expected.and_then(|e| integer(sum, scale)?.checked_sub(e));
+    let short_rest = sum_rest as f32;
     let is_ranked = bits([min, max]) == bits([smaller(first, last), larger(first, last)]);
-    let mut flags = if is_sum_exact { IS_SUM_EXACT } else { 0 };
+    let mut flags = if is_ended { IS_ENDED } else { 0 };
     if count == 1 {
         flags |= IS_ONE;
     } else {
         flags |= if is_ranked { 0 } else { HAS_EXTREMES };
         flags |= if resets.to_bits() == 0 { 0 } else { HAS_RESETS };
-        flags |= if sum_rest.is_some() { 0 } else { HAS_RAW_SUM };
+        flags |= if sum_distance.is_some() { 0 } else { HAS_RAW_SUM };
+        flags |= match f64::from(short_rest) == sum_rest {
+            _ if sum_rest == 0.0 => 0,
+            true => HAS_REST | IS_REST_SHORT,
+            false => HAS_REST,
+        };
     }
     out.push(flags);
     signed(out, first_ms - before.last_ms - before.step_ms);
@@ -260,9 +279,14 @@ fn encode_summary(summary: &Summary, scale: u8, before: &mut Before, out: &mut V
         if resets.to_bits() != 0 {
             push(out, resets, 0);
         }
-        match sum_rest {
-            Some(rest) => signed(out, rest),
+        match sum_distance {
+            Some(distance) => signed(out, distance),
             None => out.extend_from_slice(&sum.to_le_bytes()),
+        }
+        match flags & (HAS_REST | IS_REST_SHORT) {
+            0 => {}
+            HAS_REST => out.extend_from_slice(&sum_rest.to_le_bytes()),
+            _ => out.extend_from_slice(&short_rest.to_le_bytes()),
         }
         (before.step_ms, before.count) = (step_ms, count);
     }
@@ -279,11 +303,11 @@ fn expected_sum(count: u64, first: i64, last: i64) -> Option<i64> {
     i64::try_from(sum).ok().filter(|sum| sum.unsigned_abs() < 1 << 60)
 }
 
-fn decode_series(window: Window, rest: &mut &[u8]) -> Result<[Option<Summary>; SLOTS], String> {
+fn decode_series(window: Window, rest: &mut &[u8]) -> Result<WindowSummaries, String> {
     let head = take_byte(rest)?;
     let (scale, slots) = (head >> 3, head & 7);
-    if scale > RAW || slots == 0 {
-        return Err(format!("unknown scale {scale} or no buckets"));
+    if scale > RAW {
+        return Err(format!("unknown scale {scale}"));
     }
     let mut found = [None; SLOTS];
     let mut before = Before::new(window);
@@ -313,9 +337,15 @@ fn take_signed(rest: &mut &[u8]) -> Result<i64, String> {
 }
 
 fn take_float(rest: &mut &[u8]) -> Result<f64, String> {
-    let (bytes, tail) = rest.split_first_chunk::<8>().ok_or("cut short")?;
+    let (bytes, tail) = rest.split_first_chunk().ok_or("cut short")?;
     *rest = tail;
     Ok(f64::from_le_bytes(*bytes))
+}
+
+fn take_short_float(rest: &mut &[u8]) -> Result<f64, String> {
+    let (bytes, tail) = rest.split_first_chunk().ok_or("cut short")?;
+    *rest = tail;
+    Ok(f64::from(f32::from_le_bytes(*bytes)))
 }
 
 fn decode_summary(scale: u8, before: &mut Before, rest: &mut &[u8]) -> Result<Summary, String> {
@@ -334,7 +364,7 @@ fn decode_summary(scale: u8, before: &mut Before, rest: &mut &[u8]) -> Result<Su
     let first_ms = plus(take_signed(rest)?, expected_ms)?;
     let (first, first_integer) = value(rest, before.last)?;
     let mut found = Summary::of_one(first_ms, first);
-    found.is_sum_exact = flags & IS_SUM_EXACT != 0;
+    found.is_ended = flags & IS_ENDED != 0;
     let mut last_integer = first_integer;
     if flags & IS_ONE == 0 {
         let count = plus(take_signed(rest)?, before.count as i64)?;
@@ -344,7 +374,10 @@ fn decode_summary(scale: u8, before: &mut Before, rest: &mut &[u8]) -> Result<Su
         found.last_ms = plus(first_ms, span_ms)?;
         found.before_last_ms = found.last_ms.checked_sub(step_ms).ok_or_else(far)?;
         let is_ordered = step_ms > 0 && found.before_last_ms >= first_ms;
-        if count < 2 || !is_ordered || (count == 2) != (found.before_last_ms == first_ms) {
+        // Times are distinct, so a window bounds the number of samples.
+        let is_dense = count - 1 > found.last_ms.saturating_sub(first_ms);
+        let are_two = found.before_last_ms == first_ms;
+        if count < 2 || is_dense || !is_ordered || (count == 2) != are_two {
             return Err(format!("{count} samples from {first_ms} to {}", found.last_ms));
         }
         found.count = count as u64;
@@ -364,10 +397,15 @@ fn decode_summary(scale: u8, before: &mut Before, rest: &mut &[u8]) -> Result<Su
             let expected = expected.ok_or_else(far)?;
             float(plus(take_signed(rest)?, expected)?, scale)
         };
+        found.sum_rest = match flags & (HAS_REST | IS_REST_SHORT) {
+            0 => 0.0,
+            HAS_REST => take_float(rest)?,
+            _ => take_short_float(rest)?,
+        };
         (before.step_ms, before.count) = (step_ms, found.count);
     }
-    let Summary { last, min, max, sum, resets, .. } = found;
-    let are_finite = [first, last, min, max, sum, resets].iter().all(|value| value.is_finite());
+    let Summary { last, min, max, sum, sum_rest, resets, .. } = found;
+    let are_finite = [first, last, min, max, sum, sum_rest, resets].iter().all(|v| v.is_finite());
     if !are_finite || min > first.min(last) || max < first.max(last) {
         return Err("values out of order".to_owned());
     }

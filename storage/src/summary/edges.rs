@@ -1,13 +1,24 @@
 //! Boundaries of the windows of a query, at which summaries may be divided.
 
-use model::{TimeRange, WantedWindows, Windows};
+use model::{TimeRange, WantedWindows, WindowPart, Windows};
 
 use super::{BUCKET_MS, Summary};
-use crate::window::Window;
+use crate::window::{WINDOW_MS, Window};
 
 /// Maximum time between the start of a query's window and the next bucket, for which summaries are
 /// read: in this time there is hardly more than one sample.
 const TAIL_MAX_MS: i64 = 5 * 60 * 1000;
+
+/// Samples that summaries replace.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Replaced {
+    /// All, by facts of windows.
+    ByFacts,
+    /// All, by the last ones of buckets.
+    ByNewest,
+    /// Those between the windows, by nothing.
+    Gaps,
+}
 
 /// Windows of a query, and the range of times that it sees.
 ///
@@ -16,17 +27,40 @@ const TAIL_MAX_MS: i64 = 5 * 60 * 1000;
 pub(crate) struct Edges {
     windows: Windows,
     range: TimeRange,
-    needs_sum: bool,
+    replaced: Replaced,
 }
 
 impl Edges {
     /// Returns the boundaries of the wanted windows in a range; `None` for windows that are too
     /// short or too close for summaries.
     pub(crate) fn new(wanted: WantedWindows, range: TimeRange) -> Option<Edges> {
-        let WantedWindows { windows, needs_sum } = wanted;
-        let is_one = windows.count < 2 || windows.step_ms == 0;
-        let is_long = windows.span_ms >= BUCKET_MS && (is_one || windows.step_ms >= BUCKET_MS);
-        is_long.then_some(Edges { windows, range, needs_sum })
+        let WantedWindows { windows, part } = wanted;
+        let Windows { step_ms, span_ms, count, .. } = windows;
+        let is_one = count < 2 || step_ms == 0;
+        let replaced = match part {
+            WindowPart::Facts if span_ms >= BUCKET_MS && (is_one || step_ms >= BUCKET_MS) => {
+                Replaced::ByFacts
+            }
+            // A bucket has no summary if it has only staleness markers, so none may follow in another
+            // bucket of the window.
+            WindowPart::Newest if span_ms <= BUCKET_MS && !is_one && step_ms >= BUCKET_MS => {
+                Replaced::ByNewest
+            }
+            _ if !is_one && step_ms.saturating_sub(span_ms) >= 2 * WINDOW_MS => Replaced::Gaps,
+            _ => return None,
+        };
+        Some(Edges { windows, range, replaced })
+    }
+
+    /// Returns which samples summaries replace.
+    pub(crate) fn replaced(&self) -> Replaced {
+        self.replaced
+    }
+
+    /// Returns whether a window of the query sees times of a range.
+    pub(crate) fn see(&self, TimeRange { start_ms, end_ms }: TimeRange) -> bool {
+        let first_end_ms = self.next(self.windows.first_end_ms, start_ms);
+        first_end_ms.saturating_sub(self.windows.span_ms) < end_ms
     }
 
     /// Returns the first start of a window from a time on.
@@ -66,21 +100,24 @@ impl Edges {
     /// Returns whether no window begins or ends inside of summarized samples. A start before the
     /// last sample is allowed: this sample is known.
     pub(crate) fn allow(&self, summary: &Summary) -> bool {
-        let Summary { first_ms, last_ms, before_last_ms, count, min, max, .. } = *summary;
-        let has_sum = summary.is_sum_exact || min >= 0.0 || max <= 0.0;
-        if self.needs_sum && !has_sum {
-            return false;
-        }
+        let Summary { first_ms, last_ms, before_last_ms, count, .. } = *summary;
+        // All buckets of a window that suits end where windows of the query do.
         count == 1
+            || self.replaced == Replaced::ByNewest
             || self.next_end(first_ms) >= last_ms && self.next_start(first_ms) >= before_last_ms
     }
 
     /// Returns whether summaries of samples in a window of the store are likely to be of use.
     pub(crate) fn suit(&self, window: Window) -> bool {
+        if self.replaced == Replaced::Gaps {
+            return false;
+        }
         let first_ms = window.start_ms();
         (first_ms..window.end_ms()).step_by(BUCKET_MS as usize).all(|start_ms| {
             let (after_ms, end_ms) = (start_ms + 1, start_ms + BUCKET_MS);
-            self.next_end(after_ms) >= end_ms && self.next_start(after_ms) >= end_ms - TAIL_MAX_MS
+            let starts_late = || self.next_start(after_ms) >= end_ms - TAIL_MAX_MS;
+            self.next_end(after_ms) >= end_ms
+                && (self.replaced == Replaced::ByNewest || starts_late())
         })
     }
 

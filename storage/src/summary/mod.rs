@@ -3,11 +3,14 @@
 //! A seal writes the summaries of each block next to it. Summaries of adjacent samples merge, so that
 //! any range made of whole hours is answered without its samples.
 //!
-//! Only finite floats without start timestamps are summarized. Readers of all other series, and of
-//! blocks without summaries, read the samples.
+//! Only finite floats without start timestamps are summarized. Staleness markers are no samples of a
+//! range, so only the last one of an hour is noted. Readers of all other series, and of blocks
+//! without summaries, read the samples.
 
 pub(crate) mod codec;
 pub(crate) mod edges;
+
+use model::{is_any_stale, is_stale};
 
 use crate::window::Window;
 
@@ -18,6 +21,11 @@ pub(crate) const BUCKET_MS: i64 = 60 * 60 * 1000;
 pub(crate) const SLOTS: usize = 3;
 /// Bound of integers that floats hold exactly.
 const EXACT_MAX: f64 = (1_u64 << 53) as f64;
+/// Bound of the absolute values of summarized samples, added up: sums of years do not overflow.
+const ABSOLUTE_MAX: f64 = 1e290;
+
+/// Summaries of a series in a window, by bucket.
+pub(crate) type WindowSummaries = [Option<Summary>; SLOTS];
 
 /// Summary of some adjacent floats of a series; at least one.
 ///
@@ -35,12 +43,14 @@ pub(crate) struct Summary {
     pub(crate) min: f64,
     /// The first of the largest values; NaN loses to every number.
     pub(crate) max: f64,
-    /// Compensated sum of the values.
+    /// Sum of the values, rounded.
     pub(crate) sum: f64,
-    /// True if the sum has no rounding error.
-    pub(crate) is_sum_exact: bool,
+    /// Error of the rounded sum: added to it, the sum has twice the digits.
+    pub(crate) sum_rest: f64,
     /// Sum of the values before each decrease, exact or of a single value.
     pub(crate) resets: f64,
+    /// True if a staleness marker follows the last sample, in the same bucket.
+    pub(crate) is_ended: bool,
 }
 
 impl Summary {
@@ -57,40 +67,38 @@ impl Summary {
             max: value,
             // As a sum that begins with 0: never -0.
             sum: value + 0.0,
-            is_sum_exact: is_exact(value),
+            sum_rest: 0.0,
             resets: 0.0,
+            is_ended: false,
         }
     }
 
-    /// Returns the summary of ascending samples; `None` if there are none, if one is not finite, or
-    /// if the sum of the resets depends on the order of additions.
+    /// Returns the summary of ascending samples; `None` if there are none, if one is not finite or
+    /// very large, or if the sum of the resets depends on the order of additions.
     pub(crate) fn of(times: &[i64], values: &[f64]) -> Option<Summary> {
-        if !values.iter().all(|value| value.is_finite()) {
-            return None;
-        }
-        let found = Summary::of_any(times, values)?;
+        let absolute = values.iter().map(|value| value.abs()).sum::<f64>();
+        // Also false for NaN.
+        let are_bounded = absolute < ABSOLUTE_MAX;
+        let found = Summary::of_any(times, values).filter(|_| are_bounded)?;
         let reset_count = values.windows(2).filter(|pair| pair[1] < pair[0]).count();
-        let are_resets_exact = reset_count < 2 || found.is_sum_exact;
-        (are_resets_exact && found.sum.is_finite()).then_some(found)
+        let are_integers = || values.iter().all(|value| value.trunc() == *value);
+        let are_resets_exact = reset_count < 2 || absolute < EXACT_MAX && are_integers();
+        are_resets_exact.then_some(found)
     }
 
     /// Returns the summary of ascending samples, which may be NaN or infinite.
     pub(crate) fn of_any(times: &[i64], values: &[f64]) -> Option<Summary> {
         let (first, last) = (*values.first()?, *values.last()?);
         let mut found = Summary::of_one(*times.first()?, first);
-        let (mut absolute, mut are_integers) = (0.0, true);
         let mut sum = CompensatedSum::default();
         for value in values {
-            absolute += value.abs();
-            are_integers &= value.trunc() == *value;
             sum.add(*value);
             found.min = smaller(found.min, *value);
             found.max = larger(found.max, *value);
         }
         let falls = values.windows(2).filter(|pair| pair[1] < pair[0]);
         found.resets = falls.map(|pair| pair[0]).sum::<f64>() + 0.0;
-        found.is_sum_exact = are_integers && absolute < EXACT_MAX;
-        found.sum = sum.total();
+        (found.sum, found.sum_rest) = sum.parts();
         found.last = last;
         found.last_ms = *times.last()?;
         found.count = times.len() as u64;
@@ -117,8 +125,9 @@ impl Summary {
             return None;
         }
         let mut sum = CompensatedSum::default();
-        sum.add(self.sum);
-        sum.add(next.sum);
+        sum.add_sum(self);
+        sum.add_sum(next);
+        let (sum, sum_rest) = sum.parts();
         Some(Summary {
             first_ms: self.first_ms,
             last_ms: next.last_ms,
@@ -128,17 +137,11 @@ impl Summary {
             last: next.last,
             min: smaller(self.min, next.min),
             max: larger(self.max, next.max),
-            sum: sum.total(),
-            is_sum_exact: self.is_sum_exact
-                && next.is_sum_exact
-                && self.absolute_max() + next.absolute_max() < EXACT_MAX,
+            sum,
+            sum_rest,
             resets: resets.iter().sum::<f64>() + 0.0,
+            is_ended: next.is_ended,
         })
-    }
-
-    /// Returns a bound of the sum of absolute values.
-    fn absolute_max(&self) -> f64 {
-        self.count as f64 * self.min.abs().max(self.max.abs())
     }
 
     /// Returns the last sample alone.
@@ -187,9 +190,25 @@ impl CompensatedSum {
         self.sum = sum;
     }
 
+    /// Adds the sum of a summary with its rest.
+    #[inline]
+    pub(crate) fn add_sum(&mut self, summary: &Summary) {
+        self.add(summary.sum);
+        self.compensation += summary.sum_rest;
+    }
+
     #[inline]
     pub(crate) fn total(&self) -> f64 {
         if self.sum.is_infinite() { self.sum } else { self.sum + self.compensation }
+    }
+
+    /// Returns the rounded sum and its error.
+    fn parts(&self) -> (f64, f64) {
+        let total = self.total();
+        // The error of the addition, exactly: `TwoSum` of Knuth.
+        let added = total - self.sum;
+        let rest = (self.sum - (total - added)) + (self.compensation - added);
+        (total, if rest.is_finite() { rest + 0.0 } else { 0.0 })
     }
 }
 
@@ -200,11 +219,24 @@ pub(crate) fn slot_of(window: Window, time_ms: i64) -> usize {
 
 /// Returns the summaries of the samples of a window, one for each bucket with samples; `None` if
 /// some cannot be summarized.
-pub(crate) fn of_window(
-    window: Window,
-    times: &[i64],
-    values: &[f64],
-) -> Option<[Option<Summary>; SLOTS]> {
+pub(crate) fn of_window(window: Window, times: &[i64], values: &[f64]) -> Option<WindowSummaries> {
+    if !is_any_stale(values) {
+        return of_samples(window, times, values);
+    }
+    let all = || times.iter().copied().zip(values.iter().copied());
+    let (plain_times, plain_values): (Vec<i64>, Vec<f64>) =
+        all().filter(|(_, value)| !is_stale(*value)).unzip();
+    let mut found = of_samples(window, &plain_times, &plain_values)?;
+    for (time_ms, _) in all().filter(|(_, value)| is_stale(*value)) {
+        if let Some(summary) = &mut found[slot_of(window, time_ms)] {
+            summary.is_ended |= time_ms > summary.last_ms;
+        }
+    }
+    Some(found)
+}
+
+/// Returns the summaries of samples without staleness markers.
+fn of_samples(window: Window, times: &[i64], values: &[f64]) -> Option<WindowSummaries> {
     let mut found = [None; SLOTS];
     let mut start = 0;
     for (slot, found) in found.iter_mut().enumerate() {

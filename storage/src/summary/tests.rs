@@ -11,6 +11,7 @@ fn samples() -> impl Strategy<Value = Vec<(i64, f64)>> {
         2 => (-500i32..500).prop_map(|number| f64::from(number) / 100.0),
         1 => prop_oneof![Just(0.0), Just(-0.0), Just(1e300), Just(0.1), Just(-7.25)],
         1 => any::<f64>().prop_filter("finite", |value| value.is_finite()),
+        1 => Just(model::stale_nan()),
     ];
     let gap = prop_oneof![4 => Just(15_000i64), 2 => 1i64..60_000, 1 => 1i64..4_000_000];
     (prop_oneof![Just(0i64), 0i64..7_200_000], prop::collection::vec((gap, value), 1..60)).prop_map(
@@ -40,11 +41,11 @@ fn stored(series: &[Vec<(i64, f64)>]) -> Option<Vec<u8>> {
 }
 
 /// Returns the bits of all fields.
-fn bits(summary: &Summary) -> ([i64; 4], [u64; 6], bool) {
+fn bits(summary: &Summary) -> ([i64; 4], [u64; 7], bool) {
     let Summary { first_ms, last_ms, before_last_ms, count, first, last, min, max, .. } = *summary;
-    let values = [first, last, min, max, summary.sum, summary.resets];
+    let values = [first, last, min, max, summary.sum, summary.sum_rest, summary.resets];
     let times = [first_ms, last_ms, before_last_ms, count as i64];
-    (times, values.map(f64::to_bits), summary.is_sum_exact)
+    (times, values.map(f64::to_bits), summary.is_ended)
 }
 
 proptest! {
@@ -60,7 +61,7 @@ proptest! {
             let (times, values): (Vec<i64>, Vec<f64>) = samples.iter().copied().unzip();
             let found = opened.decode(index).unwrap();
             let expected = of_window(window, &times, &values);
-            let of = |all: &[Option<Summary>; SLOTS]| all.map(|summary| summary.map(|s| bits(&s)));
+            let of = |all: &WindowSummaries| all.map(|summary| summary.map(|s| bits(&s)));
             prop_assert_eq!(found.as_ref().map(of), expected.as_ref().map(of));
         }
     }
@@ -95,6 +96,24 @@ proptest! {
         for index in 0..opened.len() {
             let _ = opened.decode(index);
         }
+    }
+
+    #[test]
+    fn sums_of_summaries_keep_their_precision_where_values_cancel(
+        values in prop::collection::vec(-500i32..500, 1..60),
+        cut in any::<prop::sample::Index>(),
+    ) {
+        let values: Vec<f64> = values.into_iter().map(|value| f64::from(value) / 7.0).collect();
+        // The negated values cancel all but one last value.
+        let negated = values.iter().map(|value| -value);
+        let all: Vec<f64> = values.iter().copied().chain(negated).chain([1e-9]).collect();
+        let times: Vec<i64> = (0..all.len() as i64).collect();
+        let cut = cut.index(all.len());
+        let mut sum = CompensatedSum::default();
+        let halves = [(&times[..cut], &all[..cut]), (&times[cut..], &all[cut..])];
+        let halves = halves.map(|(times, values)| Summary::of_any(times, values));
+        halves.iter().flatten().for_each(|half| sum.add_sum(half));
+        prop_assert!((sum.total() - 1e-9).abs() <= 1e-21, "{}", sum.total());
     }
 
     #[test]

@@ -10,8 +10,8 @@ use super::shown::show;
 use engine::tile::TileShape;
 use engine::{Engine, EngineOptions, QueryOptions};
 use model::{
-    Batch, BoxFuture, Budget, Labels, Matcher, MetadataQuery, Selection, SeriesSet, Source,
-    SourceError,
+    Batch, BoxFuture, Budget, Histogram, HistogramSample, Labels, Matcher, MetadataQuery,
+    Selection, SeriesSet, Source, SourceError,
 };
 use promqltest::generate::Random;
 use storage::{Store, StoreOptions};
@@ -24,7 +24,9 @@ const ROUNDS: i64 = 5;
 /// Hours that are written in a round.
 const ROUND_HOURS: i64 = 7;
 const QUERIES: usize = 40;
-const KINDS: usize = 10;
+const KINDS: usize = 12;
+/// A kind with native histograms between its floats.
+const MIXED: usize = 11;
 
 /// The store without summaries: every selection needs samples.
 struct OfSamples(Arc<Store>);
@@ -65,19 +67,26 @@ impl Source for OfSamples {
     }
 }
 
-/// Returns the metric of a kind of series: integers, other values, and series that are not only
-/// finite floats.
+/// Returns the metric of a kind of series: integers, other values, series that end often, and series
+/// that are not only finite floats.
 fn metric(kind: usize) -> &'static str {
     match kind {
         0..4 => "whole_total",
         4..8 => "rough_total",
-        _ => "odd_total",
+        8 => "ending_total",
+        9 | 10 => "odd_total",
+        _ => "mixed_total",
     }
 }
 
 fn labels(kind: usize) -> Labels {
     let text = kind.to_string();
     Labels::from_pairs([("__name__", metric(kind)), ("kind", &text)])
+}
+
+fn histogram(timestamp_ms: i64, count: f64) -> HistogramSample {
+    let histogram = Histogram { count, zero_count: count, sum: count, ..Histogram::default() };
+    HistogramSample { timestamp_ms, start_ms: 0, histogram: Arc::new(histogram) }
 }
 
 /// A store that takes writes as time passes.
@@ -124,9 +133,10 @@ impl History {
             5 => random.below(100_000) as f64 / 100.0,
             6 => (random.below(1 << 20) as f64).sqrt(),
             7 => random.below(10_000) as f64 / 10.0 - 500.0,
-            8 if random.one_in(700) => f64::NAN,
-            8 if random.one_in(900) => f64::INFINITY,
-            9 if random.one_in(600) => model::stale_nan(),
+            8 if random.one_in(15) => model::stale_nan(),
+            9 if random.one_in(700) => f64::NAN,
+            9 if random.one_in(900) => f64::INFINITY,
+            10 if random.one_in(600) => model::stale_nan(),
             _ => random.below(100) as f64,
         };
         if kind == 3 && random.one_in(500) {
@@ -145,16 +155,21 @@ impl History {
             if self.random.one_in(6) {
                 continue;
             }
-            let mut samples = Vec::new();
+            let (mut samples, mut histograms) = (Vec::new(), Vec::new());
             let mut time_ms = self.now_ms + self.offsets[kind];
             while time_ms < end_ms {
                 let jitter_ms = if kind % 4 == 1 { self.random.below(40) as i64 } else { 0 };
-                if !self.random.one_in(300) {
+                if kind == MIXED && self.random.one_in(900) {
+                    histograms.push(histogram(time_ms, self.random.below(50) as f64));
+                } else if !self.random.one_in(300) {
                     samples.push((time_ms + jitter_ms, self.value(kind)));
                 }
                 time_ms += SCRAPE_MS;
             }
             batch.push(&labels(kind), &samples);
+            if !histograms.is_empty() {
+                batch.push_histograms(&histograms);
+            }
         }
         self.store.append(batch).await.unwrap();
         self.now_ms = end_ms;
@@ -184,35 +199,52 @@ impl History {
         }
     }
 
+    /// Returns a random query and its metric.
+    fn query(&mut self) -> (String, String) {
+        let random = &mut self.random;
+        let mut pick = |texts: &[&str]| texts[random.below(texts.len() as u64) as usize].to_owned();
+        let function = pick(&[
+            "rate",
+            "increase",
+            "delta",
+            "sum_over_time",
+            "avg_over_time",
+            "min_over_time",
+            "max_over_time",
+            "count_over_time",
+            "present_over_time",
+            "last_over_time",
+            "first_over_time",
+            "ts_of_last_over_time",
+            "stddev_over_time",
+        ]);
+        let ranges =
+            ["1h", "2h", "3h", "3615s", "7215s", "10815s", "6h", "90m", "70m", "30m", "5m", "5m"];
+        let range = pick(&ranges);
+        let names = ["whole_total", "whole_total", "rough_total", "odd_total", "ending_total"];
+        let name = pick(&[&names[..], &["ending_total", "mixed_total"]].concat());
+        let offset = pick(&["", "", "", " offset 1h", " offset 7m", " @ end()"]);
+        let outer = pick(&["", "sum", "max by (kind)"]);
+        let form = pick(&["range", "range", "range", "newest", "timestamp"]);
+        let query = match &*form {
+            "range" => format!("{outer}({function}({name}[{range}]{offset}))"),
+            "newest" => format!("{outer}({name}{offset})"),
+            _ => format!("{outer}(timestamp({name}{offset}))"),
+        };
+        (query, name)
+    }
+
     /// Compares the answers of random queries.
     async fn compare(&mut self, seed: u64) {
         for _ in 0..QUERIES {
+            let (query, name) = self.query();
             let random = &mut self.random;
-            let mut pick =
-                |texts: &[&str]| texts[random.below(texts.len() as u64) as usize].to_owned();
-            let function = pick(&[
-                "rate",
-                "increase",
-                "delta",
-                "sum_over_time",
-                "avg_over_time",
-                "min_over_time",
-                "max_over_time",
-                "count_over_time",
-                "present_over_time",
-                "last_over_time",
-                "first_over_time",
-                "ts_of_last_over_time",
-                "stddev_over_time",
-            ]);
-            let range =
-                pick(&["1h", "2h", "3h", "3615s", "7215s", "10815s", "6h", "90m", "70m", "30m"]);
-            let name = pick(&["whole_total", "whole_total", "rough_total", "odd_total"]);
-            let offset = pick(&["", "", "", " offset 1h", " offset 7m", " @ end()"]);
-            let outer = pick(&["", "sum", "max by (kind)"]);
-            let query = format!("{outer}({function}({name}[{range}]{offset}))");
-            let step_ms = [HOUR_MS, 2 * HOUR_MS, 3 * HOUR_MS, HOUR_MS / 2, 5_400_000, 3_607_000]
-                [random.below(6) as usize];
+            let steps_ms = [HOUR_MS, 2 * HOUR_MS, 3 * HOUR_MS, 5 * HOUR_MS, 7 * HOUR_MS];
+            let others_ms = [HOUR_MS / 2, 5_400_000, 3_607_000];
+            let step_ms = match random.below(3) {
+                0 => others_ms[random.below(3) as usize],
+                _ => steps_ms[random.below(5) as usize],
+            };
             let shift_ms = if random.one_in(5) { random.below(HOUR_MS as u64) as i64 } else { 0 };
             let start_ms = START_MS + random.below(6) as i64 * HOUR_MS + shift_ms;
             let end_ms = self.now_ms + random.below(3) as i64 * HOUR_MS;
