@@ -11,7 +11,8 @@ use crate::chunk::{self, ChunkError, Decoder};
 /// Returns the column of a run, and caches it for later queries.
 pub(super) fn column_of(run: &Run, columns: &ColumnCache) -> Result<Arc<KeptColumn>, ChunkError> {
     match run.column_slot.column() {
-        Some(column) if column.max_ms() >= run.max_ms => Ok(column),
+        // A longer column also has samples of later parts.
+        Some(column) if column.max_ms() == run.max_ms => Ok(column),
         _ => Ok(columns.put(&run.column_slot, decoded(run)?)),
     }
 }

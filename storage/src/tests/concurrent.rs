@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use model::Matcher;
+use model::{Budget, Matcher, Selection, Source, TimeRange};
 
 use super::harness::{self, batch, labels, open, read};
 
@@ -52,5 +52,36 @@ fn writers_read_their_writes_while_everything_is_sealed() {
         drop(store);
         let store = open(&objects).await.unwrap();
         assert_eq!(count(harness::read_all(&store).await.unwrap()), 6 * 80);
+    });
+}
+
+#[test]
+fn a_selection_has_each_sample_once_while_its_columns_grow() {
+    harness::run(async {
+        let store = open(&harness::memory()).await.unwrap();
+        let series = labels(&[("__name__", "m")]);
+        let at = |time_ms: i64| (time_ms, time_ms as f64);
+        let append = async |times: std::ops::Range<i64>| {
+            let samples: Vec<_> = times.map(at).collect();
+            store.append(batch(&series, &samples)).await.unwrap();
+        };
+        let all = Selection {
+            matchers: vec![Matcher::equal("__name__", "m")],
+            times: TimeRange::new(0, i64::MAX),
+            only_newest: false,
+            windows: None,
+        };
+        // Frames, and a tail of some raw samples.
+        append(0..150).await;
+        let early = store.select(&all, &Budget::unlimited()).await.unwrap();
+        // The tail becomes a frame of the same column.
+        append(150..300).await;
+        let times = |reads: Vec<harness::Read>| -> Vec<i64> {
+            reads.into_iter().map(|read| read.timestamp_ms).collect()
+        };
+        let later = harness::read_selection(&store, &all).await.unwrap();
+        assert_eq!(times(later.into_iter().next().unwrap().1), (0..300).collect::<Vec<_>>());
+        let early = harness::read_series(early.as_ref(), 0, i64::MAX).unwrap();
+        assert_eq!(times(early), (0..150).collect::<Vec<_>>());
     });
 }

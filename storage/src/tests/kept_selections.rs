@@ -7,7 +7,7 @@ use model::{Budget, BudgetLimits, Matcher, Selection, Source, TimeRange};
 use super::harness::{self, FullContents, batch, labels, open_with};
 use crate::sizes::Sizes;
 use crate::window::{PARTITION_MS, WINDOW_MS};
-use crate::{ManualClock, Store, StoreOptions};
+use crate::{ManualClock, Retention, RetentionRule, Store, StoreOptions};
 
 const NOW_MS: i64 = 100 * PARTITION_MS;
 /// First sample.
@@ -135,6 +135,72 @@ fn deletes_invalidate_selections() {
             store.clean_tombstones().await.unwrap();
         })
         .await;
+    });
+}
+
+/// Checks that a kept selection has the samples that a retention leaves, before and after they are
+/// deleted.
+async fn check_retention(retention: Retention, is_sealed: bool) {
+    let (store, slow) = (filled(options(8)).await, filled(options(0)).await);
+    for store in [&store, &slow] {
+        // Confirms the clock.
+        write(store, 0, NOW_MS).await;
+        if is_sealed {
+            store.seal_all().await.unwrap();
+        }
+    }
+    keep(&store, &all()).await;
+    assert!(read_again(&store, &all()).await.1, "kept before the change");
+    let before = read(&slow, &all()).await;
+    for store in [&store, &slow] {
+        store.set_retention(retention.clone());
+    }
+    assert_eq!(read(&store, &all()).await, read(&slow, &all()).await);
+    for store in [&store, &slow] {
+        store.maintain().await.unwrap();
+    }
+    let after = read(&slow, &all()).await;
+    assert!(after != before, "{retention:?} deletes samples");
+    assert_eq!(read(&store, &all()).await, after);
+    keep(&store, &all()).await;
+    assert_eq!(read(&store, &all()).await, after);
+}
+
+#[test]
+fn kept_selections_have_no_samples_beyond_the_retention() {
+    harness::run(async {
+        let day = Retention { time_ms: Some(PARTITION_MS), ..Retention::default() };
+        let matchers = vec![Matcher::equal("instance", "1")];
+        // In the middle of the samples.
+        let rule = RetentionRule { matchers, time_ms: NOW_MS - FIRST_MS - WINDOW_MS };
+        let rule = Retention { rules: vec![rule], ..Retention::default() };
+        for is_sealed in [false, true] {
+            check_retention(day.clone(), is_sealed).await;
+            check_retention(rule.clone(), is_sealed).await;
+        }
+    });
+}
+
+#[test]
+fn kept_selections_follow_the_retention_with_the_clock() {
+    harness::run(async {
+        let clock = Arc::new(ManualClock::new(NOW_MS));
+        let bounded = |kept_sets_max| StoreOptions {
+            clock: Arc::clone(&clock) as _,
+            retention_ms: Some(2 * PARTITION_MS + WINDOW_MS),
+            ..options(kept_sets_max)
+        };
+        let (store, slow) = (filled(bounded(8)).await, filled(bounded(0)).await);
+        keep(&store, &all()).await;
+        let before = read(&slow, &all()).await;
+        for now_ms in [NOW_MS + WINDOW_MS, NOW_MS + PARTITION_MS + WINDOW_MS] {
+            clock.set(now_ms);
+            for store in [&store, &slow] {
+                write(store, 0, now_ms).await;
+            }
+            assert_eq!(read(&store, &all()).await, read(&slow, &all()).await);
+        }
+        assert!(read(&slow, &all()).await != before, "the retention hides samples");
     });
 }
 

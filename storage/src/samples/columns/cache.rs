@@ -275,18 +275,18 @@ impl ColumnCache {
         block
     }
 
-    /// Puts a column in its slot, and returns it. If a column of at least as many samples is
-    /// there, returns that one.
+    /// Puts a column in its slot, and returns it. If the slot has a column up to the same time,
+    /// returns that one. A longer column stays in the slot.
     pub(crate) fn put(&self, column_slot: &ColumnSlot, column: Column) -> Arc<KeptColumn> {
         self.account.misses.fetch_add(1, Ordering::Relaxed);
         self.account.bytes.fetch_add(column.bytes() + ENTRY_BYTES, Ordering::Relaxed);
         let kept = Arc::new(KeptColumn { column, account: Arc::clone(&self.account) });
         let replaced = {
             let mut column = lock(&column_slot.slot().column);
-            if let Some(column) = &*column
-                && column.len() >= kept.len()
-            {
-                return Arc::clone(column);
+            match &*column {
+                Some(column) if column.max_ms() > kept.max_ms() => return kept,
+                Some(column) if column.max_ms() == kept.max_ms() => return Arc::clone(column),
+                _ => {}
             }
             column.replace(Arc::clone(&kept))
         };
