@@ -213,6 +213,12 @@ pub trait Cursor: Send {
     /// Does nothing by default.
     fn restrict_to(&mut self, _ranges: StepRanges) {}
 
+    /// Prefetches the next samples into the CPU cache, for a read of the n-th cursor after the
+    /// current one.
+    ///
+    /// Does nothing by default.
+    fn prefetch(&self, _ahead: usize) {}
+
     /// Writes the newest value up to each step to `out`, for the first steps of which the cursor
     /// knows it without a batch: it is within the lookback, and no staleness marker. The cursor then
     /// goes on after the samples up to the last of these steps. The steps are later than all

@@ -42,6 +42,7 @@ pub use error::{MatcherError, SourceError};
 pub use exemplar::{Exemplar, SeriesExemplars};
 pub use histogram::{Histogram, HistogramSample, ResetHint, Span};
 pub use kernel::prefetch::prefetch;
+pub use kernel::widest::widest;
 pub use labels::{Labels, LabelsBuilder, LabelsError, METRIC_NAME};
 pub use matcher::{MatchOp, Matcher};
 pub use metadata::{KnownMetric, MetricKind, MetricMetadata};

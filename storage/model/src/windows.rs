@@ -4,7 +4,7 @@
 //! them from stored summaries.
 
 /// Maximum number of windows whose facts are written by one call.
-pub const WINDOWS_MAX: usize = 64;
+pub const WINDOWS_MAX: usize = 512;
 
 /// Evenly spaced windows `(end − span, end]`. They may overlap, or have gaps between them.
 ///
@@ -128,7 +128,7 @@ pub struct WindowFacts {
 }
 
 impl WindowFacts {
-    /// Returns facts of no windows, on the heap because they have 2.5 KiB.
+    /// Returns facts of no windows, on the heap because they have 20 KiB.
     pub fn new() -> Box<WindowFacts> {
         Box::new(WindowFacts {
             samples: [WindowSamples::default(); WINDOWS_MAX],

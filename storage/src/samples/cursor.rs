@@ -13,6 +13,7 @@ use std::sync::Arc;
 use model::{
     Advance, Cursor, FilledSteps, FilledWindows, HISTOGRAM_BATCH_LEN, HistogramSample, LookupSteps,
     SampleBatch, SourceError, StepRanges, TimeRange, WINDOWS_MAX, WantedFact, WindowFacts, Windows,
+    prefetch,
 };
 use smallvec::SmallVec;
 
@@ -23,7 +24,7 @@ use super::merge::{self, Mixed, MixedSample};
 use super::merged::MergedFloats;
 use super::part::{Floats, Part};
 use super::piece::Piece;
-use super::raw::{push_samples, seen};
+use super::raw::{self, push_samples, seen};
 use super::run::{column_of, decoded};
 use super::scratch::Scratch;
 use super::series_parts::SeriesParts;
@@ -383,6 +384,15 @@ impl Cursor for PartsCursor<'_> {
         self.windows = Some(windows);
     }
 
+    #[inline]
+    fn prefetch(&self, ahead: usize) {
+        match &self.open {
+            Open::Column { column, at } if ahead == 0 => column.fetch(*at),
+            Open::Column { column, .. } => prefetch(&**column),
+            _ => {}
+        }
+    }
+
     fn fill_steps(
         &mut self,
         steps: LookupSteps,
@@ -390,31 +400,41 @@ impl Cursor for PartsCursor<'_> {
     ) -> Result<FilledSteps, SourceError> {
         let mut filled = FilledSteps::default();
         while self.windows.is_none() && filled.steps < out.len() {
-            let rest = steps.from(filled.steps);
-            if let Open::Column { column, at } = &mut self.open {
-                let next_ms = self.parts.start_ms_of(self.next);
-                let until_ms = self.end_ms.min(next_ms.saturating_sub(1));
-                let out = &mut out[filled.steps..];
-                let (count, end) = column.fill_steps(*at, rest, until_ms, out);
-                if count > 0 {
-                    filled.steps += count;
-                    filled.newest = out[count - 1];
-                    filled.newest_ms = column.time(end - 1);
-                }
-                filled.samples += end - *at;
-                *at = end;
-                if count < out.len() && rest.time(count) >= next_ms {
-                    // No later step sees the other samples.
-                    filled.samples += column.len() - *at;
-                } else if *at < column.len() || count == 0 {
+            if matches!(self.open, Open::None) {
+                if !self.is_memory_next(steps, out.len()) {
                     break;
                 }
-                self.open = Open::None;
-            } else if matches!(self.open, Open::None) && self.is_column_next(steps, out.len()) {
                 self.open_next()?;
-            } else {
+            }
+            let rest = steps.from(filled.steps);
+            let next_ms = self.parts.start_ms_of(self.next);
+            let until_ms = self.end_ms.min(next_ms.saturating_sub(1));
+            let (found, left) = match &mut self.open {
+                Open::Column { column, at } => {
+                    let found = column.fill_steps(*at, rest, until_ms, &mut out[filled.steps..]);
+                    *at += found.samples;
+                    (found, column.len() - *at)
+                }
+                Open::Raw { rest: samples, starts } => {
+                    let found = raw::fill_steps(samples, rest, until_ms, &mut out[filled.steps..]);
+                    *samples = &samples[found.samples..];
+                    *starts = starts.get(found.samples..).unwrap_or_default();
+                    (found, samples.len())
+                }
+                _ => break,
+            };
+            if found.steps > 0 {
+                (filled.newest_ms, filled.newest) = (found.newest_ms, found.newest);
+            }
+            filled.steps += found.steps;
+            filled.samples += found.samples;
+            if filled.steps < out.len() && steps.time(filled.steps) >= next_ms {
+                // No later step sees the other samples.
+                filled.samples += left;
+            } else if left > 0 || found.steps == 0 {
                 break;
             }
+            self.open = Open::None;
         }
         Ok(filled)
     }
@@ -538,11 +558,12 @@ impl PartsCursor<'_> {
         piece.or_else(|| Some(Piece::Column(&decoded()?.1))).filter(Piece::is_plain)
     }
 
-    /// Returns whether the next group is one column that begins before the last of some steps.
-    fn is_column_next(&self, steps: LookupSteps, step_count: usize) -> bool {
+    /// Returns whether the next group is one column or tail that begins before the last of some
+    /// steps.
+    fn is_memory_next(&self, steps: LookupSteps, step_count: usize) -> bool {
         let next = self.parts.parts.get(self.next);
         next.is_some_and(|part| {
-            matches!(part, Part::Column(_) | Part::Run(_))
+            matches!(part, Part::Column(_) | Part::Run(_) | Part::Tail(_))
                 && self.columns.is_some()
                 && part.times().start_ms <= steps.time(step_count - 1)
                 && self.parts.group_end(self.next) == self.next + 1

@@ -141,7 +141,7 @@ impl Part {
     #[inline]
     pub(crate) fn fetch_samples(&self) {
         if let Part::Column(column) = self {
-            column.fetch();
+            column.fetch(0);
         }
     }
 

@@ -1,6 +1,6 @@
 //! Hands over floats that are already decoded.
 
-use model::{SampleBatch, StepRanges};
+use model::{FilledSteps, LookupSteps, SampleBatch, StepRanges, is_stale};
 
 use super::part::push_starts;
 
@@ -21,6 +21,32 @@ pub(super) fn seen(
         window = windows.from(*next_ms);
     }
     (passed, window.1.min(until_ms))
+}
+
+/// Writes the newest value up to each step to `out`, for the first steps up to `until_ms` that see
+/// one of the samples within the lookback, and no staleness marker.
+pub(super) fn fill_steps(
+    samples: &[(i64, f64)],
+    steps: LookupSteps,
+    until_ms: i64,
+    out: &mut [f64],
+) -> FilledSteps {
+    let mut filled = FilledSteps::default();
+    let count = steps.count_until(until_ms).min(out.len());
+    let mut end = 0;
+    for (step, out) in out[..count].iter_mut().enumerate() {
+        let step_ms = steps.time(step);
+        while samples.get(end).is_some_and(|(time_ms, _)| *time_ms <= step_ms) {
+            end += 1;
+        }
+        let Some((time_ms, value)) = samples[..end].last() else { break };
+        if step_ms - time_ms >= steps.lookback_ms || is_stale(*value) {
+            break;
+        }
+        *out = *value;
+        filled = FilledSteps { steps: step + 1, samples: end, newest_ms: *time_ms, newest: *value };
+    }
+    filled
 }
 
 /// Appends samples and their start timestamps up to a bound to a batch, until it is full. Returns

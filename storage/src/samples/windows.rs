@@ -11,7 +11,7 @@
 //! If the samples are evenly spaced and steps are a multiple apart, first and last samples move by
 //! the same number of samples from window to window. Otherwise they are found window by window.
 
-use model::{FilledWindows, WINDOWS_MAX, WantedFact, WindowFacts, WindowSamples, Windows};
+use model::{FilledWindows, WantedFact, WindowFacts, WindowSamples, Windows};
 use smallvec::SmallVec;
 
 use super::columns::{WholeSum, extreme_of};
@@ -19,6 +19,9 @@ use super::piece::Piece;
 
 /// Minimum number of windows that are worth to be treated as alike.
 const ALIKE_MIN: usize = 4;
+/// Maximum number of windows whose samples are found one by one, before later ones are tested for
+/// being alike.
+const EACH_MAX: usize = 64;
 /// Maximum number of decreases in a window. The sum of more depends on the order of additions in a
 /// way that only the reader of samples knows.
 const FALLS_MAX: usize = 32;
@@ -186,10 +189,50 @@ impl<'a> Pieces<'a> {
             return None;
         }
         let stride = usize::try_from(windows.step_ms / sample_ms).ok()?;
-        let next_ms = pieces.get(last.piece + 1).map_or(i64::MAX, |piece| piece.time(0));
-        let of = |place: Place| (pieces[place.piece].len() - 1 - place.at) / stride + 1;
-        let count = of(first).min(of(last)).min(windows.count_before(next_ms)).min(windows.count);
-        Some((count, stride))
+        let (first_end, last_end) =
+            (self.even_end(first.piece, sample_ms), self.even_end(last.piece, sample_ms));
+        let next_ms = pieces.get(last_end).map_or(i64::MAX, |piece| piece.time(0));
+        let of = |place: Place, end: usize| {
+            let end = self.number(Place { piece: end, at: 0 });
+            (end - 1 - self.number(place)) / stride + 1
+        };
+        let count = of(first, first_end).min(of(last, last_end));
+        Some((count.min(windows.count_before(next_ms)).min(windows.count), stride))
+    }
+
+    /// Returns the piece after those that continue a piece of even samples at the same distance.
+    fn even_end(&self, piece: usize, sample_ms: i64) -> usize {
+        let continues = |pair: &&[Piece<'_>]| {
+            let [before, next] = pair else { return false };
+            next.time(0) - before.time(before.len() - 1) == sample_ms
+                && next.even_step_ms(Some(sample_ms)) == Some(sample_ms)
+        };
+        piece + 1 + self.pieces[piece..].windows(2).take_while(continues).count()
+    }
+
+    /// Returns the place of a later sample.
+    #[inline]
+    fn moved(&self, place: Place, samples: usize) -> Place {
+        let Place { mut piece, at } = place;
+        let mut at = at + samples;
+        while at >= self.pieces[piece].len() {
+            at -= self.pieces[piece].len();
+            piece += 1;
+        }
+        Place { piece, at }
+    }
+
+    /// Writes the value of a sample to `out`, and then every `stride`th.
+    #[inline]
+    fn read_strided(&self, first: Place, stride: usize, out: &mut [f64]) {
+        let mut done = 0;
+        while done < out.len() {
+            let place = self.moved(first, done * stride);
+            let piece = &self.pieces[place.piece];
+            let count = ((piece.len() - 1 - place.at) / stride + 1).min(out.len() - done);
+            piece.read_strided(place.at, stride, &mut out[done..done + count]);
+            done += count;
+        }
     }
 
     /// Writes the facts of windows whose first and last samples move by `stride` samples.
@@ -202,15 +245,15 @@ impl<'a> Pieces<'a> {
         wanted: WantedFact,
         facts: &mut WindowFacts,
     ) -> (FilledWindows, Place) {
-        let moved = |place: Place, window: usize| Place { at: place.at + window * stride, ..place };
+        let moved = |place: Place, window: usize| self.moved(place, window * stride);
         facts.samples[0] = self.samples_of(first, last);
         let mut windows = count;
         match wanted {
             WantedFact::Ends | WantedFact::Difference | WantedFact::Increase => {
                 let firsts = &mut facts.first[..count];
-                self.pieces[first.piece].read_strided(first.at, stride, firsts);
+                self.read_strided(first, stride, firsts);
                 let lasts = &mut facts.fact[..count];
-                self.pieces[last.piece].read_strided(last.at, stride, lasts);
+                self.read_strided(last, stride, lasts);
                 if wanted != WantedFact::Ends {
                     lasts.iter_mut().zip(firsts).for_each(|(last, first)| *last -= *first);
                 }
@@ -251,7 +294,7 @@ impl<'a> Pieces<'a> {
     ) -> (FilledWindows, Place) {
         let mut filled = 0;
         let (mut last, mut end) = (first, first);
-        let newest = self.newest(first, windows.end_ms(windows.count - 1));
+        let newest = self.newest(first, windows.end_ms(windows.count.min(EACH_MAX) - 1));
         let mut falls = match wanted {
             WantedFact::Increase => match self.falls(first, newest) {
                 Some(falls) => falls,
@@ -259,7 +302,7 @@ impl<'a> Pieces<'a> {
             },
             _ => Falls { all: SmallVec::new(), from: 0, to: 0 },
         };
-        for window in 0..windows.count.min(WINDOWS_MAX) {
+        for window in 0..windows.count.min(EACH_MAX) {
             first = self.after(first, windows.after_ms(window));
             let end_ms = windows.end_ms(window);
             if first.piece == self.pieces.len() || self.time(first) > end_ms {

@@ -227,7 +227,11 @@ fn take_samples(batch: &mut SampleBatch) -> Vec<Read> {
 }
 
 /// Reads one series in steps, so that bounds fall inside frames.
-pub(crate) fn read_series(set: &dyn SeriesSet, index: usize, end_ms: i64) -> Result<Vec<Read>, SourceError> {
+pub(crate) fn read_series(
+    set: &dyn SeriesSet,
+    index: usize,
+    end_ms: i64,
+) -> Result<Vec<Read>, SourceError> {
     let mut cursor = set.cursor(index);
     let mut batch = SampleBatch::new();
     let mut samples = Vec::new();

@@ -1,5 +1,7 @@
 //! Mergeable state of a group at consecutive steps.
 
+use model::widest;
+
 use crate::exec::numeric::compensated::{self, Sum};
 use crate::tile::is_present;
 
@@ -77,37 +79,33 @@ impl Partial {
 
     /// Adds the row of one series.
     ///
-    /// Shape: one value per step; presence bits after the last step are 0.
+    /// Shape: one value per step; presence bits after the last step are 0, and words after it ignored.
     #[inline]
     pub(super) fn update(&mut self, values: &[f64], presence: &[u64]) {
-        let mut is_dense = true;
-        for (index, (all, word)) in self.presence.iter_mut().zip(presence).enumerate() {
+        let presence = &presence[..self.presence.len()];
+        for (all, word) in self.presence.iter_mut().zip(presence) {
             *all |= word;
-            let width = (values.len() - index * 64).min(64);
-            is_dense &= word.count_ones() as usize == width;
         }
         match self.fold {
             Fold::Group => {}
-            Fold::Sum => self.each(values, presence, is_dense, |v, s, _, x| {
+            Fold::Sum => self.each(values, presence, |v, s, _, x| {
                 (*v, *s) = compensated::add(*v, *s, x);
             }),
-            Fold::Min => self.each(values, presence, is_dense, |v, _, _, x| {
+            Fold::Min => self.each(values, presence, |v, _, _, x| {
                 *v = if *v > x || v.is_nan() { x } else { *v };
             }),
-            Fold::Max => self.each(values, presence, is_dense, |v, _, _, x| {
+            Fold::Max => self.each(values, presence, |v, _, _, x| {
                 *v = if *v < x || v.is_nan() { x } else { *v };
             }),
-            Fold::Count => self.each(values, presence, is_dense, |_, _, n, _| *n += 1.0),
+            Fold::Count => self.each(values, presence, |_, _, n, _| *n += 1.0),
             // Welford's method.
-            Fold::Stddev | Fold::Stdvar => {
-                self.each(values, presence, is_dense, |v, mean, n, x| {
-                    *n += 1.0;
-                    let delta = x - *mean;
-                    *mean += delta / *n;
-                    *v += delta * (x - *mean);
-                });
-            }
-            Fold::Avg => self.update_avg(values, presence, is_dense),
+            Fold::Stddev | Fold::Stdvar => self.each(values, presence, |v, mean, n, x| {
+                *n += 1.0;
+                let delta = x - *mean;
+                *mean += delta / *n;
+                *v += delta * (x - *mean);
+            }),
+            Fold::Avg => self.update_avg(values, presence),
         }
     }
 
@@ -117,39 +115,51 @@ impl Partial {
         &mut self,
         values: &[f64],
         presence: &[u64],
-        is_dense: bool,
         change: impl Fn(&mut f64, &mut f64, &mut f64, f64),
     ) {
-        if is_dense {
-            let cells = self.value.iter_mut().zip(&mut self.second).zip(&mut self.count);
-            for (((value, second), count), x) in cells.zip(values) {
-                change(value, second, count, *x);
+        let is_whole = |index: usize, word: u64| {
+            let width = (values.len() - index * 64).min(64);
+            word.count_ones() as usize == width
+        };
+        let mut index = 0;
+        while index < presence.len() {
+            let words = (index..).zip(&presence[index..]);
+            let whole = words.take_while(|(index, word)| is_whole(*index, **word)).count();
+            if whole > 0 {
+                let range = index * 64..values.len().min((index + whole) * 64);
+                let cells = self.value[range.clone()].iter_mut();
+                let cells = cells.zip(&mut self.second[range.clone()]);
+                let cells = cells.zip(&mut self.count[range.clone()]).zip(&values[range]);
+                widest(|| {
+                    for (((value, second), count), x) in cells {
+                        change(value, second, count, *x);
+                    }
+                });
+                index += whole;
+                continue;
             }
-            return;
-        }
-        for (word_index, word) in presence.iter().enumerate() {
-            let mut bits = *word;
+            let mut bits = presence[index];
             while bits != 0 {
-                let at = word_index * 64 + bits.trailing_zeros() as usize;
+                let at = index * 64 + bits.trailing_zeros() as usize;
                 let (value, second) = (&mut self.value[at], &mut self.second[at]);
                 change(value, second, &mut self.count[at], values[at]);
                 bits &= bits - 1;
             }
+            index += 1;
         }
     }
 
     /// Adds a row to the sums of `avg`. If a sum would overflow, Prometheus changes to a running
     /// mean. Here the sum is scaled down, which is as exact and still mergeable.
-    fn update_avg(&mut self, values: &[f64], presence: &[u64], is_dense: bool) {
+    fn update_avg(&mut self, values: &[f64], presence: &[u64]) {
+        // Absent values may be too large, which costs time only.
+        let sums = self.value.iter().zip(values);
         let is_safe = self.scale.is_empty()
-            && is_dense
-            && self
-                .value
-                .iter()
-                .zip(values)
-                .fold(true, |is_safe, (sum, x)| is_safe & ((sum + x).abs() <= f64::MAX));
+            && widest(|| {
+                sums.fold(true, |is_safe, (sum, x)| is_safe & ((sum + x).abs() <= f64::MAX))
+            });
         if is_safe {
-            self.each(values, presence, true, |v, s, n, x| {
+            self.each(values, presence, |v, s, n, x| {
                 *n += 1.0;
                 (*v, *s) = compensated::add(*v, *s, x);
             });
@@ -202,9 +212,8 @@ impl Partial {
     }
 
     fn merge_counts(&mut self, other: &Partial) {
-        for (count, more) in self.count.iter_mut().zip(&other.count) {
-            *count += more;
-        }
+        let cells = self.count.iter_mut().zip(&other.count);
+        widest(|| cells.for_each(|(count, more)| *count += more));
     }
 
     fn merge_sums(&mut self, other: &Partial) {

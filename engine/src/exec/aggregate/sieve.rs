@@ -7,7 +7,7 @@
 
 use std::ops::Range;
 
-use model::checkpoint::Checkpoint;
+use model::{Checkpoint, widest};
 
 use crate::error::QueryError;
 use crate::exec::aggregate::block::{Block, COLUMNS, ROWS_AT_ONCE};
@@ -53,7 +53,7 @@ impl Sieve {
         for start in rows.clone().step_by(ROWS_AT_ONCE) {
             let run = start..rows.end.min(start + ROWS_AT_ONCE);
             checkpoint.work(run.len() * COLUMNS)?;
-            block.each_row(run, |row, values, presence| {
+            let visit = |row: usize, values: &[f64], presence: &[u64]| {
                 // Eight steps never cross a presence word; after the last step no bit is set.
                 let present = (presence[first / 64] >> (first % 64)) as u8;
                 let mut padded = [f64::NAN; COLUMNS];
@@ -71,7 +71,8 @@ impl Sieve {
                     self.between[column].push(Cell { value: eight[column], row: row as u32 });
                     inside &= inside - 1;
                 }
-            });
+            };
+            widest(|| block.each_row(run, visit));
         }
         (self.counts, self.below) = (counts.finish(), below.finish());
         Ok(())

@@ -8,7 +8,7 @@ use model::{
 };
 
 use crate::error::QueryError;
-use crate::exec::rollup::facts::KnownWindows;
+use crate::exec::rollup::facts::{FoundWindows, KnownWindows};
 use crate::steps::{LookTimes, Reach};
 use crate::tile::set_all_present;
 
@@ -166,13 +166,13 @@ pub(super) trait Kernel: Send {
         None
     }
 
-    /// Computes the values of windows with samples, bit-identical to moving sample by sample. Returns
-    /// a bit for each window with a value.
+    /// Computes the values of windows with samples, bit-identical to moving sample by sample.
+    /// Returns the windows with a value.
     ///
     /// Called only if [`Kernel::wanted_fact`] returns a fact.
     #[inline]
-    fn of_facts(&self, _known: &KnownWindows<'_>, _out: &mut [f64]) -> u64 {
-        0
+    fn of_facts(&self, _known: &KnownWindows<'_>, _out: &mut [f64]) -> FoundWindows {
+        FoundWindows::None
     }
 
     /// Returns the bytes of the state on the heap.

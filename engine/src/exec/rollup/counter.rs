@@ -3,11 +3,11 @@
 use std::collections::VecDeque;
 use std::ops::Range;
 
-use model::{TimeRange, WantedFact};
+use model::{TimeRange, WantedFact, widest};
 
 use crate::exec::numeric::compensated::Sum;
 use crate::exec::rollup::buffer::{EvenRanges, Frame, Kernel, Samples};
-use crate::exec::rollup::facts::{KnownWindow, KnownWindows};
+use crate::exec::rollup::facts::{FoundWindows, KnownWindow, KnownWindows};
 use crate::exec::rollup::halves::{Both, Halves};
 
 /// Maximum number of resets in a range to add one by one, in Prometheus' order.
@@ -94,7 +94,7 @@ impl Kernel for Extrapolated {
         Some(if self.is_counter { WantedFact::Increase } else { WantedFact::Difference })
     }
 
-    fn of_facts(&self, known: &KnownWindows<'_>, out: &mut [f64]) -> u64 {
+    fn of_facts(&self, known: &KnownWindows<'_>, out: &mut [f64]) -> FoundWindows {
         let (firsts, rises) = (&known.facts.first, &known.facts.fact);
         let is_enough = |window: &KnownWindow| window.samples.count > 1;
         if !known.are_alike {
@@ -107,21 +107,24 @@ impl Kernel for Extrapolated {
         }
         let window = known.window(0);
         if !is_enough(&window) {
-            return 0;
+            return FoundWindows::None;
         }
         let span = self.span_of(window);
         let factor = self.whole_factor(span.to_start, &span);
-        let mut is_any_near_zero = false;
-        for ((out, first_value), rise) in out.iter_mut().zip(firsts).zip(rises) {
-            is_any_near_zero |= self.may_reach_zero(&span, *first_value, *rise);
-            *out = rise * factor;
-        }
+        let is_any_near_zero = widest(|| {
+            let mut is_any_near_zero = false;
+            for ((out, first_value), rise) in out.iter_mut().zip(firsts).zip(rises) {
+                is_any_near_zero |= self.may_reach_zero(&span, *first_value, *rise);
+                *out = rise * factor;
+            }
+            is_any_near_zero
+        });
         if is_any_near_zero {
             for ((out, first_value), rise) in out.iter_mut().zip(firsts).zip(rises) {
                 *out = rise * self.factor(&span, *first_value, *rise);
             }
         }
-        known.all()
+        FoundWindows::All
     }
 
     fn bytes(&self) -> u64 {
@@ -149,13 +152,15 @@ impl Extrapolated {
         pairs: impl Iterator<Item = (&'a f64, &'a f64)>,
         out: &mut [f64],
     ) -> bool {
-        let mut is_any_near_zero = false;
-        for (out, (first_value, last_value)) in out.iter_mut().zip(pairs) {
-            let rise = last_value - first_value;
-            is_any_near_zero |= self.may_reach_zero(span, *first_value, rise);
-            *out = rise * factor;
-        }
-        is_any_near_zero
+        widest(|| {
+            let mut is_any_near_zero = false;
+            for (out, (first_value, last_value)) in out.iter_mut().zip(pairs) {
+                let rise = last_value - first_value;
+                is_any_near_zero |= self.may_reach_zero(span, *first_value, rise);
+                *out = rise * factor;
+            }
+            is_any_near_zero
+        })
     }
 
     /// Rewrites the values of the ranges that contain a reset.

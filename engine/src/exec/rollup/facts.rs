@@ -1,8 +1,17 @@
 //! Values of ranges from facts of windows, without their samples.
 
-use model::{FilledWindows, WindowFacts, WindowSamples, Windows};
+use model::{FilledWindows, WINDOWS_MAX, WindowFacts, WindowSamples, Windows};
 
-use crate::tile::set_all_present;
+use crate::tile::{copy_bits, set_all_present, set_present};
+
+/// Windows with a value.
+#[derive(Debug)]
+pub(super) enum FoundWindows {
+    None,
+    All,
+    /// Those whose bits are set.
+    Some([u64; WINDOWS_MAX / 64]),
+}
 
 /// Windows with samples whose facts are known.
 pub(super) struct KnownWindows<'a> {
@@ -37,30 +46,24 @@ impl KnownWindows<'_> {
         KnownWindow { samples, start_ms, end_ms }
     }
 
-    /// Writes the value of each window with samples; returns a bit for each.
+    /// Writes the value of each window with samples; returns the windows with a value.
     #[inline]
     pub(super) fn each(
         &self,
         out: &mut [f64],
         mut value: impl FnMut(usize, KnownWindow) -> Option<f64>,
-    ) -> u64 {
-        let mut word = 0;
+    ) -> FoundWindows {
+        let mut words = [0; WINDOWS_MAX / 64];
         for (index, out) in out.iter_mut().enumerate() {
             let window = self.window(index);
             if window.samples.count > 0
                 && let Some(value) = value(index, window)
             {
                 *out = value;
-                word |= 1 << index;
+                set_present(&mut words, index);
             }
         }
-        word
-    }
-
-    /// Returns a bit for each window.
-    #[inline]
-    pub(super) fn all(&self) -> u64 {
-        u64::MAX >> (64 - self.count)
+        FoundWindows::Some(words)
     }
 }
 
@@ -77,17 +80,13 @@ impl<'a> KnownWindows<'a> {
         (!are_empty).then_some(KnownWindows { facts, are_alike, count, windows })
     }
 
-    /// Sets the presence of steps from `done` on; `word` has a bit for each window with a value.
+    /// Sets the presence of steps from `done` on, of which none is set.
     #[inline]
-    pub(super) fn set_present(&self, word: u64, done: usize, presence: &mut [u64]) {
-        if word == self.all() {
-            set_all_present(presence, done..done + self.count);
-            return;
-        }
-        let shift = done % 64;
-        presence[done / 64] |= word << shift;
-        if shift > 0 && word >> (64 - shift) != 0 {
-            presence[done / 64 + 1] |= word >> (64 - shift);
+    pub(super) fn set_found(&self, found: &FoundWindows, done: usize, presence: &mut [u64]) {
+        match found {
+            FoundWindows::None => {}
+            FoundWindows::All => set_all_present(presence, done..done + self.count),
+            FoundWindows::Some(words) => copy_bits(presence, done, words, self.count),
         }
     }
 }

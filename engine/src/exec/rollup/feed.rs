@@ -10,7 +10,7 @@ use model::{
 use crate::error::QueryError;
 use crate::exec::operator::{Context, TileReader};
 use crate::exec::rollup::Origin;
-use crate::exec::selector::series_cursor::{SeriesCursor, WantedSeries, prefetch_series};
+use crate::exec::selector::series_cursor::{ROWS_AHEAD, SeriesCursor, WantedSeries};
 use crate::steps::Steps;
 use crate::tile::{HistogramCell, Tile, TileShape};
 
@@ -160,10 +160,13 @@ impl<'a> CursorFeed<'a> {
         self.cursors[row].close();
     }
 
-    /// Prefetches the next series that will be read; see [`prefetch_series`].
+    /// Prefetches the next samples of some rows from `first_row` on, the next ones to be read.
     #[inline]
-    pub(super) fn prefetch(&self, behind: impl Fn(usize) -> Option<u32>) {
-        prefetch_series(self.set, behind);
+    pub(super) fn prefetch(&self, first_row: usize, series: impl Iterator<Item = u32>) {
+        let rows = self.cursors[first_row..].iter().zip(series).take(ROWS_AHEAD);
+        for (ahead, (cursor, series)) in rows.enumerate() {
+            cursor.prefetch(self.set, series, ahead);
+        }
     }
 
     /// Calls `push` with the samples of a row up to `until_ms`, in batches. If `is_last`, closes

@@ -6,7 +6,7 @@ use model::WantedFact;
 
 use crate::exec::numeric::compensated::{self, Sum};
 use crate::exec::rollup::buffer::{Frame, Kernel, Samples};
-use crate::exec::rollup::facts::KnownWindows;
+use crate::exec::rollup::facts::{FoundWindows, KnownWindows};
 use crate::exec::rollup::halves::{Both, Halves};
 
 /// Sums below this fraction of the sum of absolute values are recomputed in Prometheus' order.
@@ -69,7 +69,7 @@ impl Kernel for Fold {
         Some(WantedFact::Sum)
     }
 
-    fn of_facts(&self, known: &KnownWindows<'_>, out: &mut [f64]) -> u64 {
+    fn of_facts(&self, known: &KnownWindows<'_>, out: &mut [f64]) -> FoundWindows {
         known.each(out, |index, window| {
             // The sum is exact, so it has no compensation.
             let sum = known.facts.fact[index];
@@ -150,7 +150,7 @@ impl Kernel for Extreme {
         (!self.is_time).then_some(wanted)
     }
 
-    fn of_facts(&self, known: &KnownWindows<'_>, out: &mut [f64]) -> u64 {
+    fn of_facts(&self, known: &KnownWindows<'_>, out: &mut [f64]) -> FoundWindows {
         known.each(out, |index, _| Some(known.facts.fact[index]))
     }
 
@@ -196,7 +196,7 @@ impl Kernel for Boundary {
         Some(WantedFact::Ends)
     }
 
-    fn of_facts(&self, known: &KnownWindows<'_>, out: &mut [f64]) -> u64 {
+    fn of_facts(&self, known: &KnownWindows<'_>, out: &mut [f64]) -> FoundWindows {
         let facts = known.facts;
         known.each(out, |index, window| {
             Some(match self {

@@ -109,10 +109,8 @@ impl<K: Kernel> TileReader for RollupReader<'_, K> {
             })?;
         }
         for index in 0..rows.len() {
-            if *step == 0
-                && let Feed::Cursors(feed) = feed
-            {
-                feed.prefetch(|ahead| Some(rows.get(index + 1 + ahead)?.series));
+            if let Feed::Cursors(feed) = feed {
+                feed.prefetch(index + 1, rows[index + 1..].iter().map(|row| row.series));
             }
             let row = &mut rows[index];
             let mut done = 0;
@@ -176,8 +174,8 @@ impl<K: Kernel> Row<K> {
             }
             let end = done + filled.windows;
             if let Some(known) = KnownWindows::new(filled, facts, windows) {
-                let word = kernel.of_facts(&known, &mut values[done..end]);
-                known.set_present(word, done, presence);
+                let found = kernel.of_facts(&known, &mut values[done..end]);
+                known.set_found(&found, done, presence);
             }
             done = end;
         }

@@ -13,7 +13,7 @@ use model::{
 
 use crate::error::QueryError;
 use crate::exec::operator::{Context, LABELS_AHEAD, SeriesMeta, TileReader, VectorOperator};
-use crate::exec::selector::series_cursor::{SeriesCursor, WantedSeries, prefetch_series};
+use crate::exec::selector::series_cursor::{ROWS_AHEAD, SeriesCursor, WantedSeries};
 use crate::plan::{Lookup, LookupValue};
 use crate::steps::Steps;
 use crate::tile::{Tile, set_all_present, set_present};
@@ -243,10 +243,8 @@ impl TileReader for InstantReader<'_> {
             is_last: self.step + step_count >= self.selector.steps.count,
         };
         for index in 0..self.rows.len() {
-            if self.step == 0 {
-                let rows = &self.rows;
-                let behind = |ahead: usize| Some(rows.get(index + 1 + ahead)?.series);
-                prefetch_series(reading.set, behind);
+            for (ahead, row) in self.rows[index + 1..].iter().take(ROWS_AHEAD).enumerate() {
+                row.cursor.prefetch(reading.set, row.series, ahead);
             }
             let row = &mut self.rows[index];
             if row.is_mixed {

@@ -10,18 +10,7 @@ use model::{
 };
 
 /// Number of rows to prefetch ahead.
-const AHEAD: usize = 3;
-
-/// Prefetches the next series that will be read; `behind` returns the series of the n-th row after
-/// the current one.
-#[inline]
-pub(in crate::exec) fn prefetch_series(set: &dyn SeriesSet, behind: impl Fn(usize) -> Option<u32>) {
-    for ahead in 0..AHEAD {
-        if let Some(series) = behind(ahead) {
-            set.prefetch(series as usize, ahead);
-        }
-    }
-}
+pub(in crate::exec) const ROWS_AHEAD: usize = 3;
 
 /// State of reading a series.
 pub(in crate::exec) enum SeriesCursor<'a> {
@@ -91,6 +80,16 @@ impl<'a> SeriesCursor<'a> {
         match self.open(series) {
             Some(cursor) => cursor.fill_windows(windows, wanted, facts),
             None => Ok(FilledWindows::default()),
+        }
+    }
+
+    /// Prefetches the next samples of a series, for a read of the n-th row after the current one.
+    #[inline]
+    pub(in crate::exec) fn prefetch(&self, set: &dyn SeriesSet, series: u32, ahead: usize) {
+        match self {
+            SeriesCursor::Before => set.prefetch(series as usize, ahead),
+            SeriesCursor::At(cursor) => cursor.prefetch(ahead),
+            SeriesCursor::Behind => {}
         }
     }
 

@@ -192,6 +192,10 @@ impl Cursor for MeteredCursor<'_> {
         self.cursor.restrict_to(step_ranges);
     }
 
+    fn prefetch(&self, ahead: usize) {
+        self.cursor.prefetch(ahead);
+    }
+
     fn fill_steps(
         &mut self,
         steps: LookupSteps,

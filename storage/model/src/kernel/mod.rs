@@ -1,3 +1,4 @@
 //! Code that needs `unsafe`: CPU instructions.
 
 pub mod prefetch;
+pub mod widest;

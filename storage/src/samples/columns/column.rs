@@ -11,7 +11,7 @@
 //! Counters and most gauges are whole numbers, or have a few decimal places; a value counts as such
 //! if unpacking returns all its 64 bits. This format is used in memory only; chunks are stored.
 
-use model::{Advance, SampleBatch, StepRanges, is_any_stale, prefetch};
+use model::{Advance, SampleBatch, StepRanges, is_any_stale, prefetch, widest};
 
 /// Maximum number of decimal places. Up to here both operands of the division are exact, so it
 /// rounds as parsing the decimal does.
@@ -134,22 +134,24 @@ impl Column {
         self.times.get(self.min_ms, at)
     }
 
-    /// Prefetches the first samples, up to a page; the hardware prefetches the rest.
-    pub(crate) fn fetch(&self) {
+    /// Prefetches the samples from an index on, up to a page; the hardware prefetches the rest.
+    #[inline]
+    pub(crate) fn fetch(&self, from: usize) {
         const BYTES: usize = 1 << 10;
-        fn first<T>(all: &[T]) -> &[T] {
-            &all[..all.len().min(BYTES / size_of::<T>())]
+        fn some<T>(all: &[T], from: usize) -> &[T] {
+            let end = (from + BYTES / size_of::<T>()).min(all.len());
+            &all[from.min(end)..end]
         }
         match &self.times {
             Times::Even { .. } => {}
-            Times::Near { off_ms, .. } => prefetch(first(off_ms)),
-            Times::Offsets(offsets) => prefetch(first(offsets)),
-            Times::Any(times) => prefetch(first(times)),
+            Times::Near { off_ms, .. } => prefetch(some(off_ms, from)),
+            Times::Offsets(offsets) => prefetch(some(offsets, from)),
+            Times::Any(times) => prefetch(some(times, from)),
         }
         match &self.values {
-            Values::Short { above, .. } => prefetch(first(above)),
-            Values::Long { above, .. } => prefetch(first(above)),
-            Values::Any(values) => prefetch(first(values)),
+            Values::Short { above, .. } => prefetch(some(above, from)),
+            Values::Long { above, .. } => prefetch(some(above, from)),
+            Values::Any(values) => prefetch(some(values, from)),
         }
     }
 
@@ -409,17 +411,8 @@ impl Values {
     }
 }
 
-#[inline]
 fn unpack<T: Copy + Into<f64>>(base: f64, power: f64, above: &[T], out: &mut [f64]) {
-    if power == 1.0 {
-        for (out, above) in out.iter_mut().zip(above) {
-            *out = base + (*above).into();
-        }
-    } else {
-        for (out, above) in out.iter_mut().zip(above) {
-            *out = (base + (*above).into()) / power;
-        }
-    }
+    unpack_each(base, power, above.iter(), out);
 }
 
 /// Unpacks the first number, and then every `stride`th.
@@ -431,19 +424,45 @@ pub(super) fn unpack_strided<T: Copy + Into<f64>>(
     stride: usize,
     out: &mut [f64],
 ) {
-    if stride == 1 {
-        return unpack(base, power, &above[..out.len()], out);
+    match stride {
+        1 => unpack(base, power, above, out),
+        2 => unpack_chunked::<2, T>(base, power, above, out),
+        4 => unpack_chunked::<4, T>(base, power, above, out),
+        _ => unpack_each(base, power, above.iter().step_by(stride), out),
     }
-    let taken = above.iter().step_by(stride);
-    if power == 1.0 {
-        for (out, above) in out.iter_mut().zip(taken) {
-            *out = base + (*above).into();
+}
+
+/// Unpacks every `STRIDE`th number. A constant stride is vectorized.
+fn unpack_chunked<const STRIDE: usize, T: Copy + Into<f64>>(
+    base: f64,
+    power: f64,
+    above: &[T],
+    out: &mut [f64],
+) {
+    let (chunks, rest) = above.as_chunks::<STRIDE>();
+    let (whole, last) = out.split_at_mut(out.len().min(chunks.len()));
+    unpack_each(base, power, chunks.iter().map(|chunk| &chunk[0]), whole);
+    unpack_each(base, power, rest.iter().take(1), last);
+}
+
+#[inline(always)]
+fn unpack_each<'a, T: Copy + Into<f64> + 'a>(
+    base: f64,
+    power: f64,
+    above: impl Iterator<Item = &'a T>,
+    out: &mut [f64],
+) {
+    widest(|| {
+        if power == 1.0 {
+            for (out, above) in out.iter_mut().zip(above) {
+                *out = base + (*above).into();
+            }
+        } else {
+            for (out, above) in out.iter_mut().zip(above) {
+                *out = (base + (*above).into()) / power;
+            }
         }
-    } else {
-        for (out, above) in out.iter_mut().zip(taken) {
-            *out = (base + (*above).into()) / power;
-        }
-    }
+    });
 }
 
 /// Returns the whole number that yields exactly this value when divided by a power of ten.

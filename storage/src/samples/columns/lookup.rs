@@ -1,6 +1,6 @@
 //! Looks up the newest values of steps in a column.
 
-use model::{LookupSteps, is_stale};
+use model::{FilledSteps, LookupSteps, is_stale};
 
 use super::column::{Column, Times, Values};
 
@@ -11,11 +11,25 @@ const MOVES_MAX: usize = 16;
 
 impl Column {
     /// Writes the newest value up to each step to `out`, for the first steps up to `until_ms` that see
-    /// a sample from index `from - 1` on, within the lookback. Returns the number of these steps, and the
-    /// index after the last sample.
+    /// a sample from index `from - 1` on, within the lookback. The samples passed are those from
+    /// `from` on.
     ///
     /// Writes nothing if one of the samples is a staleness marker.
     pub(crate) fn fill_steps(
+        &self,
+        from: usize,
+        steps: LookupSteps,
+        until_ms: i64,
+        out: &mut [f64],
+    ) -> FilledSteps {
+        let (count, end) = self.fill(from, steps, until_ms, out);
+        let Some(last) = count.checked_sub(1) else { return FilledSteps::default() };
+        let (newest_ms, newest) = (self.time(end - 1), out[last]);
+        FilledSteps { steps: count, samples: end - from, newest_ms, newest }
+    }
+
+    /// Returns the number of steps, and the index after the last sample.
+    fn fill(
         &self,
         from: usize,
         steps: LookupSteps,

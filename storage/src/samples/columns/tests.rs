@@ -121,7 +121,8 @@ proptest! {
         };
         let until_ms = times[0] + limit * unit;
         let mut out = vec![f64::NAN; 100];
-        let (count, end) = column.fill_steps(from, steps, until_ms, &mut out);
+        let filled = column.fill_steps(from, steps, until_ms, &mut out);
+        let (count, end) = (filled.steps, from + filled.samples);
         let newest = |step: usize| {
             let time_ms = steps.time(step);
             let at = times.partition_point(|sample_ms| *sample_ms <= time_ms).checked_sub(1)?;
