@@ -75,6 +75,9 @@ struct Options {
     /// Only the dashboard over a year.
     #[arg(long)]
     year_only: bool,
+    /// That dashboard only from summaries.
+    #[arg(long)]
+    summaries_only: bool,
     #[command(flatten)]
     report: ReportOptions,
 }
@@ -388,6 +391,9 @@ async fn year(of: &Options) -> String {
     let mut lines = Vec::new();
     for function in ["rate", "max_over_time"] {
         for is_summarized in [true, false] {
+            if of.summaries_only && !is_summarized {
+                continue;
+            }
             let store = Arc::new(reopen(&memory.delayed(of.delay())).await);
             let source: Arc<dyn Source> =
                 if is_summarized { store.clone() } else { Arc::new(OfSamples(store.clone())) };

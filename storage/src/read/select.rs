@@ -34,7 +34,7 @@ pub(super) const SERIES_BYTES: usize = 128;
 /// the object store.
 const PARTITIONS_AT_ONCE: usize = 32;
 /// Maximum number of partitions whose summaries are loaded concurrently: they are small.
-const SUMMARIES_AT_ONCE: usize = 64;
+const SUMMARIES_AT_ONCE: usize = 192;
 /// Number of series that are visited, copied and charged together.
 const VISITED_AT_ONCE: usize = 64;
 

@@ -26,6 +26,8 @@ const IS_ONE: u8 = 16;
 const IS_ENDED: u8 = 32;
 /// The rest of the sum is a float of 32 bits.
 const IS_REST_SHORT: u8 = 64;
+/// Number and distance of the samples are the expected ones.
+const IS_REGULAR: u8 = 128;
 
 /// Collects the summaries of a block's series.
 #[derive(Debug, Default)]
@@ -33,6 +35,8 @@ pub(crate) struct SummaryBuilder {
     /// Id and length of the summaries of each series.
     series: Vec<(u32, usize)>,
     bodies: Vec<u8>,
+    /// Times of the first series with summaries.
+    common: Option<CommonTimes>,
     times: Vec<i64>,
     values: Vec<f64>,
 }
@@ -44,7 +48,8 @@ impl SummaryBuilder {
         if let Some(window) = self.decode(frames)
             && let Some(summaries) = super::of_window(window, &self.times, &self.values)
         {
-            encode_series(window, &summaries, &mut self.bodies);
+            let common = self.common.get_or_insert_with(|| CommonTimes::of(window, &summaries));
+            encode_series(window, common, &summaries, &mut self.bodies);
         }
         self.series.push((id, self.bodies.len() - before));
     }
@@ -72,6 +77,9 @@ impl SummaryBuilder {
             return None;
         }
         let mut body = vec![VERSION];
+        let CommonTimes { offset_ms, step_ms, counts } = self.common.unwrap_or_default();
+        [offset_ms, step_ms].into_iter().for_each(|time_ms| signed(&mut body, time_ms));
+        counts.into_iter().for_each(|count| push_varint(&mut body, count));
         push_varint(&mut body, self.series.len() as u64);
         let mut before = -1;
         for (id, len) in &self.series {
@@ -88,6 +96,7 @@ impl SummaryBuilder {
 /// Summaries of a block, of which each series is decoded when it is wanted.
 pub(crate) struct StoredSummaries<'a> {
     window: Window,
+    common: CommonTimes,
     bodies: &'a [u8],
     /// Series by id; the range is empty if a series has no summaries.
     series: Vec<(u32, Range<usize>)>,
@@ -112,6 +121,11 @@ impl<'a> StoredSummaries<'a> {
             return Err(format!("unknown version {version}"));
         }
         let rest = &mut rest;
+        let (offset_ms, step_ms) = (take_signed(rest)?, take_signed(rest)?);
+        let mut common = CommonTimes { offset_ms, step_ms, counts: [0; SLOTS] };
+        for count in &mut common.counts {
+            *count = u64::from(take_u32(rest)?);
+        }
         let mut series = Vec::new();
         let (mut next_id, mut start) = (0_u32, 0_usize);
         for _ in 0..take_count(rest)? {
@@ -124,7 +138,7 @@ impl<'a> StoredSummaries<'a> {
         if start != rest.len() {
             return Err(format!("{start} bytes are announced, {} found", rest.len()));
         }
-        Ok(StoredSummaries { window, bodies: rest, series })
+        Ok(StoredSummaries { window, common, bodies: rest, series })
     }
 
     /// Returns the window of the samples.
@@ -170,7 +184,7 @@ impl<'a> StoredSummaries<'a> {
             return Ok(None);
         }
         let mut rest = &self.bodies[range.clone()];
-        let found = decode_series(self.window, &mut rest);
+        let found = decode_series(self.window, &self.common, &mut rest);
         let found = found.map_err(|detail| format!("series {id}: {detail}"))?;
         if !rest.is_empty() {
             return Err(format!("series {id}: {} bytes follow its summaries", rest.len()));
@@ -179,18 +193,40 @@ impl<'a> StoredSummaries<'a> {
     }
 }
 
+/// Times that the series of a block mostly have in common.
+#[derive(Debug, Clone, Copy, Default)]
+struct CommonTimes {
+    /// Time of the first sample, from the start of the window.
+    offset_ms: i64,
+    /// Distance of samples.
+    step_ms: i64,
+    /// Number of samples of each bucket.
+    counts: [u64; SLOTS],
+}
+
+impl CommonTimes {
+    fn of(window: Window, summaries: &WindowSummaries) -> CommonTimes {
+        let mut all = summaries.iter().flatten();
+        let offset_ms = all.clone().next().map_or(0, |first| first.first_ms - window.start_ms());
+        let step_ms = all.find(|s| s.count > 1).map_or(0, |s| s.last_ms - s.before_last_ms);
+        let counts = summaries.map(|summary| summary.map_or(0, |summary| summary.count));
+        CommonTimes { offset_ms, step_ms, counts }
+    }
+}
+
 /// State that the next summary of a series is relative to.
 struct Before {
-    last_ms: i64,
+    /// Expected time of the next sample.
+    next_ms: i64,
     step_ms: i64,
-    count: u64,
     /// Last value, as an integer of the scale.
     last: i64,
 }
 
 impl Before {
-    fn new(window: Window) -> Before {
-        Before { last_ms: window.start_ms(), step_ms: 0, count: 0, last: 0 }
+    fn new(window: Window, common: &CommonTimes) -> Before {
+        let next_ms = window.start_ms().saturating_add(common.offset_ms);
+        Before { next_ms, step_ms: common.step_ms, last: 0 }
     }
 }
 
@@ -224,13 +260,20 @@ fn scale_of(summaries: &WindowSummaries) -> u8 {
     if scale < RAW && all.all(|value| integer(value, scale).is_some()) { scale } else { RAW }
 }
 
-fn encode_series(window: Window, summaries: &WindowSummaries, out: &mut Vec<u8>) {
+fn encode_series(
+    window: Window,
+    common: &CommonTimes,
+    summaries: &WindowSummaries,
+    out: &mut Vec<u8>,
+) {
     let scale = scale_of(summaries);
     let slots = (0..SLOTS).filter(|slot| summaries[*slot].is_some());
     out.push(scale << 3 | slots.map(|slot| 1 << slot).sum::<u8>());
-    let mut before = Before::new(window);
-    for summary in summaries.iter().flatten() {
-        encode_summary(summary, scale, &mut before, out);
+    let mut before = Before::new(window, common);
+    for (summary, count) in summaries.iter().zip(common.counts) {
+        if let Some(summary) = summary {
+            encode_summary(summary, scale, count, &mut before, out);
+        }
     }
 }
 
@@ -238,15 +281,27 @@ fn signed(out: &mut Vec<u8>, number: i64) {
     push_varint(out, zigzag(number));
 }
 
-fn encode_summary(summary: &Summary, scale: u8, before: &mut Before, out: &mut Vec<u8>) {
+/// Encodes a summary of about `count_expected` samples.
+fn encode_summary(
+    summary: &Summary,
+    scale: u8,
+    count_expected: u64,
+    before: &mut Before,
+    out: &mut Vec<u8>,
+) {
     let Summary { first_ms, last_ms, before_last_ms, count, first, last, min, max, .. } = *summary;
     let Summary { sum, sum_rest, resets, is_ended, .. } = *summary;
     let of = |value| integer(value, scale).unwrap_or_default();
     let sum_expected = expected_sum(count, of(first), of(last));
     let sum_distance = sum_expected.and_then(|e| integer(sum, scale)?.checked_sub(e));
     let short_rest = sum_rest as f32;
+    let step_ms = if count > 1 { last_ms - before_last_ms } else { before.step_ms };
+    let span_distance_ms = last_ms - first_ms - (count as i64 - 1) * step_ms;
+    let is_regular =
+        (count, step_ms, span_distance_ms) == (count_expected, before.step_ms, 0) && count > 1;
     let is_ranked = bits([min, max]) == bits([smaller(first, last), larger(first, last)]);
     let mut flags = if is_ended { IS_ENDED } else { 0 };
+    flags |= if is_regular { IS_REGULAR } else { 0 };
     if count == 1 {
         flags |= IS_ONE;
     } else {
@@ -260,17 +315,18 @@ fn encode_summary(summary: &Summary, scale: u8, before: &mut Before, out: &mut V
         };
     }
     out.push(flags);
-    signed(out, first_ms - before.last_ms - before.step_ms);
+    signed(out, first_ms.wrapping_sub(before.next_ms));
     let push = |out: &mut Vec<u8>, value: f64, relative: i64| match scale {
         RAW => out.extend_from_slice(&value.to_le_bytes()),
         _ => signed(out, of(value) - relative),
     };
     push(out, first, before.last);
     if count > 1 {
-        let step_ms = last_ms - before_last_ms;
-        signed(out, count.wrapping_sub(before.count) as i64);
-        signed(out, step_ms - before.step_ms);
-        signed(out, last_ms - first_ms - (count as i64 - 1) * step_ms);
+        if !is_regular {
+            signed(out, count.wrapping_sub(count_expected) as i64);
+            signed(out, step_ms - before.step_ms);
+            signed(out, span_distance_ms);
+        }
         push(out, last, of(first));
         if !is_ranked {
             push(out, min, of(first));
@@ -288,9 +344,8 @@ fn encode_summary(summary: &Summary, scale: u8, before: &mut Before, out: &mut V
             HAS_REST => out.extend_from_slice(&sum_rest.to_le_bytes()),
             _ => out.extend_from_slice(&short_rest.to_le_bytes()),
         }
-        (before.step_ms, before.count) = (step_ms, count);
     }
-    (before.last_ms, before.last) = (last_ms, of(last));
+    (before.next_ms, before.step_ms, before.last) = (last_ms + step_ms, step_ms, of(last));
 }
 
 fn bits(values: [f64; 2]) -> [u64; 2] {
@@ -303,16 +358,20 @@ fn expected_sum(count: u64, first: i64, last: i64) -> Option<i64> {
     i64::try_from(sum).ok().filter(|sum| sum.unsigned_abs() < 1 << 60)
 }
 
-fn decode_series(window: Window, rest: &mut &[u8]) -> Result<WindowSummaries, String> {
+fn decode_series(
+    window: Window,
+    common: &CommonTimes,
+    rest: &mut &[u8],
+) -> Result<WindowSummaries, String> {
     let head = take_byte(rest)?;
     let (scale, slots) = (head >> 3, head & 7);
     if scale > RAW {
         return Err(format!("unknown scale {scale}"));
     }
     let mut found = [None; SLOTS];
-    let mut before = Before::new(window);
+    let mut before = Before::new(window, common);
     for (slot, found) in found.iter_mut().enumerate().filter(|(slot, _)| slots & 1 << slot != 0) {
-        let summary = decode_summary(scale, &mut before, rest)?;
+        let summary = decode_summary(scale, common.counts[slot], &mut before, rest)?;
         let Summary { first_ms, last_ms, .. } = summary;
         let is_inside = first_ms >= window.start_ms()
             && last_ms < window.end_ms()
@@ -348,10 +407,45 @@ fn take_short_float(rest: &mut &[u8]) -> Result<f64, String> {
     Ok(f64::from(f32::from_le_bytes(*bytes)))
 }
 
-fn decode_summary(scale: u8, before: &mut Before, rest: &mut &[u8]) -> Result<Summary, String> {
+fn plus(a: i64, b: i64) -> Result<i64, String> {
+    a.checked_add(b).ok_or_else(|| "number out of range".to_owned())
+}
+
+/// Takes the number of samples and their times, except for the first. Returns the step.
+fn take_times(
+    is_regular: bool,
+    count_expected: u64,
+    step_before_ms: i64,
+    found: &mut Summary,
+    rest: &mut &[u8],
+) -> Result<i64, String> {
+    let mut next = || if is_regular { Ok(0) } else { take_signed(rest) };
+    let count = plus(next()?, count_expected as i64)?;
+    let step_ms = plus(next()?, step_before_ms)?;
+    let span_distance_ms = next()?;
+    let first_ms = found.first_ms;
+    let steps_ms = count.saturating_sub(1).checked_mul(step_ms);
+    let span_ms = steps_ms.and_then(|steps_ms| steps_ms.checked_add(span_distance_ms));
+    found.last_ms = plus(first_ms, span_ms.unwrap_or(i64::MAX))?;
+    found.before_last_ms = found.last_ms.saturating_sub(step_ms);
+    let is_ordered = step_ms > 0 && found.before_last_ms >= first_ms;
+    // Times are distinct, so a window bounds the number of samples.
+    let is_dense = count.saturating_sub(1) > found.last_ms.saturating_sub(first_ms);
+    let are_two = found.before_last_ms == first_ms;
+    if count < 2 || is_dense || !is_ordered || (count == 2) != are_two {
+        return Err(format!("{count} samples from {first_ms} to {}", found.last_ms));
+    }
+    found.count = count as u64;
+    Ok(step_ms)
+}
+
+fn decode_summary(
+    scale: u8,
+    count_expected: u64,
+    before: &mut Before,
+    rest: &mut &[u8],
+) -> Result<Summary, String> {
     let flags = take_byte(rest)?;
-    let far = || "number out of range".to_owned();
-    let plus = |a: i64, b: i64| a.checked_add(b).ok_or_else(far);
     // The integer is that of the value, or 0 for values as they are.
     let value = |rest: &mut &[u8], relative: i64| -> Result<(f64, i64), String> {
         if scale == RAW {
@@ -360,27 +454,14 @@ fn decode_summary(scale: u8, before: &mut Before, rest: &mut &[u8]) -> Result<Su
         let integer = plus(take_signed(rest)?, relative)?;
         Ok((float(integer, scale), integer))
     };
-    let expected_ms = plus(before.last_ms, before.step_ms)?;
-    let first_ms = plus(take_signed(rest)?, expected_ms)?;
+    let first_ms = plus(take_signed(rest)?, before.next_ms)?;
     let (first, first_integer) = value(rest, before.last)?;
     let mut found = Summary::of_one(first_ms, first);
     found.is_ended = flags & IS_ENDED != 0;
     let mut last_integer = first_integer;
     if flags & IS_ONE == 0 {
-        let count = plus(take_signed(rest)?, before.count as i64)?;
-        let step_ms = plus(take_signed(rest)?, before.step_ms)?;
-        let steps_ms = (count.saturating_sub(1)).checked_mul(step_ms).ok_or_else(far)?;
-        let span_ms = plus(take_signed(rest)?, steps_ms)?;
-        found.last_ms = plus(first_ms, span_ms)?;
-        found.before_last_ms = found.last_ms.checked_sub(step_ms).ok_or_else(far)?;
-        let is_ordered = step_ms > 0 && found.before_last_ms >= first_ms;
-        // Times are distinct, so a window bounds the number of samples.
-        let is_dense = count - 1 > found.last_ms.saturating_sub(first_ms);
-        let are_two = found.before_last_ms == first_ms;
-        if count < 2 || is_dense || !is_ordered || (count == 2) != are_two {
-            return Err(format!("{count} samples from {first_ms} to {}", found.last_ms));
-        }
-        found.count = count as u64;
+        let is_regular = flags & IS_REGULAR != 0;
+        before.step_ms = take_times(is_regular, count_expected, before.step_ms, &mut found, rest)?;
         (found.last, last_integer) = value(rest, first_integer)?;
         (found.min, found.max) = (smaller(first, found.last), larger(first, found.last));
         if flags & HAS_EXTREMES != 0 {
@@ -394,7 +475,7 @@ fn decode_summary(scale: u8, before: &mut Before, rest: &mut &[u8]) -> Result<Su
             take_float(rest)?
         } else {
             let expected = expected_sum(found.count, first_integer, last_integer);
-            let expected = expected.ok_or_else(far)?;
+            let expected = expected.ok_or("number out of range")?;
             float(plus(take_signed(rest)?, expected)?, scale)
         };
         found.sum_rest = match flags & (HAS_REST | IS_REST_SHORT) {
@@ -402,13 +483,13 @@ fn decode_summary(scale: u8, before: &mut Before, rest: &mut &[u8]) -> Result<Su
             HAS_REST => take_float(rest)?,
             _ => take_short_float(rest)?,
         };
-        (before.step_ms, before.count) = (step_ms, found.count);
     }
     let Summary { last, min, max, sum, sum_rest, resets, .. } = found;
     let are_finite = [first, last, min, max, sum, sum_rest, resets].iter().all(|v| v.is_finite());
     if !are_finite || min > first.min(last) || max < first.max(last) {
         return Err("values out of order".to_owned());
     }
-    (before.last_ms, before.last) = (found.last_ms, last_integer);
+    before.next_ms = plus(found.last_ms, before.step_ms)?;
+    before.last = last_integer;
     Ok(found)
 }
