@@ -14,6 +14,8 @@ use crate::window::{PartitionId, Window};
 
 /// Marks an id or a reference that is not assigned.
 pub(crate) const NONE: u32 = u32::MAX;
+/// Number of windows up to which the memory of removed ones is freed at once.
+const SHRUNK_LEN_MAX: usize = 8;
 
 /// Bytes of a series in addition to its label set and its windows: itself, its entries in the
 /// table of slots, in the order and among the slots, and the overhead of the allocator for each.
@@ -320,10 +322,21 @@ impl HeadSeries {
 
     /// Removes the sealed samples of one window, of epochs up to `epoch_max`. Returns their bytes.
     pub(crate) fn drop_window(&mut self, window: Window, epoch_max: Epoch) -> usize {
-        let before = self.bytes();
-        self.windows.retain(|w| w.window != window || w.epoch > epoch_max);
+        self.retain_windows(|w| w.window != window || w.epoch > epoch_max)
+    }
+
+    /// Removes windows. Returns their bytes.
+    fn retain_windows(&mut self, is_kept: impl Fn(&OpenWindow) -> bool) -> usize {
+        let mut bytes = 0;
+        self.windows.retain(|open| {
+            let is_kept = is_kept(open);
+            if !is_kept {
+                bytes += open.bytes();
+            }
+            is_kept
+        });
         self.note_dropped();
-        before.saturating_sub(self.bytes())
+        bytes
     }
 
     /// Returns the approximate bytes in memory, without the index.
@@ -336,10 +349,7 @@ impl HeadSeries {
 
     /// Removes windows that are no longer open, by window and epoch. Returns their bytes.
     pub(crate) fn retain_open(&mut self, is_open: impl Fn(Window, Epoch) -> bool) -> usize {
-        let before = self.bytes();
-        self.windows.retain(|w| is_open(w.window, w.epoch));
-        self.note_dropped();
-        before.saturating_sub(self.bytes())
+        self.retain_windows(|w| is_open(w.window, w.epoch))
     }
 
     /// Removes the windows before a window, since their partition is deleted.
@@ -350,7 +360,11 @@ impl HeadSeries {
 
     /// Updates the series after windows or samples were removed.
     pub(super) fn note_dropped(&mut self) {
-        self.windows.shrink_to_fit();
+        // Of many windows, not after each one: a seal removes them one by one.
+        if self.windows.len() <= SHRUNK_LEN_MAX || self.windows.capacity() > 2 * self.windows.len()
+        {
+            self.windows.shrink_to_fit();
+        }
         self.recent = 0;
         if !self.windows.iter().any(|open| open.max_ms == self.newest_plain_ms) {
             self.newest_plain_ms = i64::MIN;
