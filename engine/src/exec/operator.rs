@@ -100,6 +100,11 @@ pub trait VectorOperator: Send + Sync {
         false
     }
 
+    /// Returns the approximate work of a series, in values that are computed.
+    fn row_work(&self) -> usize {
+        self.steps().count
+    }
+
     /// Declares that the tiles are the result of the query, in which a series may have a float and
     /// a histogram at one step.
     fn become_answer(&mut self) {}

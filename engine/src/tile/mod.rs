@@ -36,6 +36,18 @@ pub fn stripe_rows(row_count: usize) -> usize {
     (row_count / STRIPES_MIN).clamp(STRIPE_ROWS_MIN, TILE_SERIES)
 }
 
+/// Work of a stripe for one thread, in values: less would not pay for waking the thread.
+const STRIPE_WORK: usize = 1 << 15;
+/// Work of a row in addition to its values.
+const ROW_WORK: usize = 64;
+
+/// Returns the number of rows that a thread processes at a time if each takes `row_work` values:
+/// fewer heavy rows than [`stripe_rows`], and more light ones.
+pub fn stripe_rows_by_work(row_count: usize, row_work: usize) -> usize {
+    let by_work = STRIPE_WORK / row_work.saturating_add(ROW_WORK);
+    by_work.max(row_count / STRIPES_MIN).clamp(1, TILE_SERIES)
+}
+
 /// Maximum steps of a tile that is read row by row.
 const WIDE_STEPS: usize = 512;
 
@@ -318,6 +330,14 @@ mod tests {
         let share = prop_oneof![Just(0.0), Just(1.0), Just(0.5)];
         (lengths, share)
             .prop_flat_map(|(len, share)| prop::collection::vec(prop::bool::weighted(share), len))
+    }
+
+    #[test]
+    fn stripes_have_few_heavy_rows_and_many_light_ones() {
+        let rows = |row_count, row_work| stripe_rows_by_work(row_count, row_work);
+        // A subquery with many inner steps, a range query, an instant query.
+        assert_eq!([rows(6, 30_000), rows(600, 512), rows(600, 1)], [1, 75, 504]);
+        assert_eq!([rows(0, 0), rows(1 << 20, usize::MAX), rows(1 << 20, 1)], [512; 3]);
     }
 
     proptest! {

@@ -21,7 +21,7 @@ use crate::exec::matrix::Matrix;
 use crate::exec::operator::{Context, TileReader, VectorOperator};
 use crate::exec::schedule::fair::QueryThread;
 use crate::steps::Steps;
-use crate::tile::{Tile, TileShape, copy_bits, stripe_rows};
+use crate::tile::{Tile, TileShape, copy_bits, stripe_rows_by_work};
 
 type Reader<'a> = Box<dyn TileReader + 'a>;
 
@@ -40,7 +40,7 @@ pub(super) fn reduce(
         true => Leaves::new(ctx, input.series(), groups)?,
         false => Leaves::by_place(ctx, groups)?,
     };
-    let stripes = stripes(groups, &leaves);
+    let stripes = stripes(groups, &leaves, input.row_work());
     let whole: Vec<Range<usize>> = stripes.iter().map(|stripe| stripe.whole.clone()).collect();
     let parts = output.runs_mut(&whole);
     let tasks = stripes.iter().zip(parts);
@@ -61,8 +61,8 @@ struct Stripe {
 
 /// Divides the leaves into stripes without cutting small groups, so that few groups are in two
 /// stripes.
-fn stripes(groups: &Groups, leaves: &Leaves) -> Vec<Stripe> {
-    let rows_min = stripe_rows(leaves.order.len());
+fn stripes(groups: &Groups, leaves: &Leaves, row_work: usize) -> Vec<Stripe> {
+    let rows_min = stripe_rows_by_work(leaves.order.len(), row_work);
     let mut stripes = Vec::new();
     let mut first = 0;
     for leaf in 0..leaves.len() {

@@ -257,6 +257,14 @@ impl VectorOperator for RollupOperator {
         self.takes_histograms && self.gives_histograms
     }
 
+    fn row_work(&self) -> usize {
+        let inner = match &self.origin {
+            Origin::Set(_) => 0,
+            Origin::Operator(operator) => operator.row_work(),
+        };
+        self.steps.count.saturating_add(inner)
+    }
+
     fn open<'a>(&'a self, series: &[u32]) -> Box<dyn TileReader + 'a> {
         self.open_reader(series)
     }
