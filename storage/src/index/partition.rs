@@ -143,10 +143,17 @@ impl PartitionIndex {
         matchers: &[Matcher],
         yielder: &mut Yielder,
     ) -> Result<RoaringBitmap, SourceError> {
-        let wanted =
-            matchers.iter().filter_map(|m| term(m).map(|(term, lookup)| (m, term, lookup)));
+        let wanted: Vec<_> = matchers
+            .iter()
+            .filter_map(|m| term(m).map(|(term, lookup)| (m, term, lookup)))
+            .collect();
+        if let Some(terms) = self.known_terms(&wanted) {
+            self.count_lookup(true);
+            return Ok(self.combined(&terms));
+        }
         // Together: each waits for the object store.
         let reads: Vec<BoxFuture<'_, _>> = wanted
+            .into_iter()
             .map(|(matcher, term, lookup)| {
                 let mut yielder = yielder.fork();
                 let read = async move {
@@ -164,9 +171,26 @@ impl PartitionIndex {
             }
             terms.push((term, ids));
         }
-        let mut ids = combine(|| (0..self.series_count).collect(), &terms);
+        Ok(self.combined(&terms))
+    }
+
+    /// Returns the ids of the terms of matchers, if all of them are known.
+    fn known_terms(
+        &self,
+        wanted: &[(&Matcher, Term, Lookup<'_>)],
+    ) -> Option<Vec<(Term, Arc<RoaringBitmap>)>> {
+        let results = lock(&self.index.results);
+        let known = |(matcher, term, _): &(&Matcher, Term, _)| {
+            Some((*term, results.ids(MatcherRef::of(matcher))?))
+        };
+        wanted.iter().map(known).collect()
+    }
+
+    /// Combines the terms of matchers to the ids of series that exist.
+    fn combined(&self, terms: &[(Term, Arc<RoaringBitmap>)]) -> RoaringBitmap {
+        let mut ids = combine(|| (0..self.series_count).collect(), terms);
         ids -= &*self.deleted;
-        Ok(ids)
+        ids
     }
 
     /// Returns whether the ids of a matcher's term are known.
@@ -249,7 +273,7 @@ impl PartitionIndex {
             if let Ok(at) = table.binary_search_by(|(value, _)| (**value).cmp(label_value)) {
                 table[at].1.add_to(&mut ids);
             }
-            return Ok(Arc::new(ids));
+            return Ok(self.keep_result(key, ids));
         }
         self.count_lookup(false);
         let mut scan =
@@ -403,6 +427,11 @@ impl PartitionIndex {
         lock(&self.index.results).bytes_max()
     }
 
+    /// Returns the series that pass all matchers, if an earlier query has resolved them.
+    pub(crate) fn known_series(&self, matchers: &[Matcher]) -> Option<Arc<Resolved>> {
+        lock(&self.index.results).series(matchers)
+    }
+
     /// Returns the series that pass all matchers.
     pub(crate) async fn series(
         &self,
@@ -411,7 +440,7 @@ impl PartitionIndex {
         matchers: &[Matcher],
         yielder: &mut Yielder,
     ) -> Result<Arc<Resolved>, SourceError> {
-        if let Some(known) = lock(&self.index.results).series(matchers) {
+        if let Some(known) = self.known_series(matchers) {
             self.count_lookup(true);
             return Ok(known);
         }

@@ -39,8 +39,30 @@ const BESIDE_SHARE: usize = 3;
 const FOUND_MAX: usize = 1 << 18;
 
 /// Returns the partitions that may hold series which pass all matchers. If the index of a partition
-/// knows the result of a matcher, that is used instead of the dictionary.
+/// knows the result of a matcher, or of all together, that is used instead of the dictionary.
 pub(crate) async fn prune(
+    lsm: &Lsm,
+    partitions: Vec<Arc<PartitionIndex>>,
+    matchers: &[Matcher],
+    budget: &Budget,
+) -> Result<Vec<Arc<PartitionIndex>>, SourceError> {
+    let (mut holding, mut unknown) = (Vec::with_capacity(partitions.len()), Vec::new());
+    for index in partitions {
+        match index.known_series(matchers) {
+            Some(series) if series.labels.is_empty() => {}
+            Some(_) => holding.push(index),
+            None => unknown.push(index),
+        }
+    }
+    if !unknown.is_empty() {
+        holding.extend(prune_unknown(lsm, unknown, matchers, budget).await?);
+        holding.sort_by_key(|index| index.partition);
+    }
+    Ok(holding)
+}
+
+/// Returns the partitions that may hold series which pass all matchers, by the results of each.
+async fn prune_unknown(
     lsm: &Lsm,
     mut partitions: Vec<Arc<PartitionIndex>>,
     matchers: &[Matcher],
@@ -58,8 +80,10 @@ pub(crate) async fn prune(
         .partition(|(_, lookup)| matches!(lookup, Lookup::Values(_)));
     let are_kept = partitions.iter().all(|index| index.is_cached());
     let by_prefix = by_prefix.into_iter().filter(|_| are_kept);
-    for (matcher, lookup) in by_value.into_iter().chain(by_prefix) {
-        partitions.retain(|index| !index.knows_none(matcher));
+    let kept: Vec<_> = by_value.into_iter().chain(by_prefix).collect();
+    // Before all reads: what one matcher excludes need not be known of another.
+    partitions.retain(|index| !kept.iter().any(|(matcher, _)| index.knows_none(matcher)));
+    for (matcher, lookup) in kept {
         if partitions.iter().filter(|index| !index.knows(matcher)).count() < 2 {
             continue;
         }

@@ -118,24 +118,22 @@ impl Sealed<'_> {
             }
             return Ok(());
         }
+        let known = self.index.known_series(self.matchers);
+        if let Some(series) = known.filter(|series| series.labels.len() as u64 <= LABELS_MAX) {
+            return Ok(union.add_of(wanted, &series.labels)?);
+        }
         let ids = self.index.resolve(lsm, self.matchers, yielder).await?;
+        if ids.len() <= LABELS_MAX {
+            let head = &self.core.head;
+            let series = self.index.series(lsm, head, self.matchers, yielder).await?;
+            return Ok(union.add_of(wanted, &series.labels)?);
+        }
         // If there are fewer series than values, read the labels of the series.
-        let are_few = ids.len() <= LABELS_MAX
-            || match wanted {
-                ListedNames::Names => false,
-                ListedNames::Values(name) => {
-                    ids.len() < self.index.label_values(lsm, name, yielder).await?.len() as u64
-                }
-            };
-        if are_few {
+        if let ListedNames::Values(name) = wanted
+            && ids.len() < self.index.label_values(lsm, name, yielder).await?.len() as u64
+        {
             let series = self.index.labels_of(lsm, &self.core.head, &ids, yielder).await?;
-            let mut texts = Vec::new();
-            for (_, labels) in &series {
-                wanted.push_of(labels, &mut texts);
-            }
-            texts.sort_unstable();
-            texts.dedup();
-            return Ok(union.add(texts.into_iter())?);
+            return Ok(union.add_of(wanted, &series)?);
         }
         match wanted {
             ListedNames::Names => {
@@ -161,18 +159,6 @@ impl Sealed<'_> {
     }
 }
 
-impl ListedNames<'_> {
-    /// Adds the requested texts of a label set.
-    fn push_of<'l>(self, labels: &'l Labels, texts: &mut Vec<&'l str>) {
-        match self {
-            ListedNames::Names => texts.extend(labels.iter().map(|(name, _)| name)),
-            ListedNames::Values(name) => {
-                texts.extend(Some(labels.get(name)).filter(|value| !value.is_empty()));
-            }
-        }
-    }
-}
-
 /// Sorted, distinct texts up to a limit.
 struct Union {
     texts: Vec<String>,
@@ -193,6 +179,29 @@ impl Union {
         self.charge.grow(sorted.iter().map(|text| TEXT_BYTES + text.len()).sum::<usize>() as u64)?;
         self.texts = sorted;
         Ok(())
+    }
+
+    /// Adds the requested texts of some series.
+    ///
+    /// Errors: those of the budget.
+    fn add_of(
+        &mut self,
+        wanted: ListedNames<'_>,
+        series: &[(u32, Labels)],
+    ) -> Result<(), BudgetError> {
+        match wanted {
+            // Most series of a selection have the same names.
+            ListedNames::Names => series
+                .iter()
+                .try_for_each(|(_, labels)| self.add(labels.iter().map(|(name, _)| name))),
+            ListedNames::Values(name) => {
+                let values = series.iter().map(|(_, labels)| labels.get(name));
+                let mut values: Vec<&str> = values.filter(|value| !value.is_empty()).collect();
+                values.sort_unstable();
+                values.dedup();
+                self.add(values.into_iter())
+            }
+        }
     }
 
     /// Returns whether all of the sorted texts are known. Partitions mostly have the same ones.
