@@ -41,8 +41,8 @@ const PANEL_INTERVAL_MS: i64 = 15_000;
 const PANEL_STEP_MS: i64 = MINUTE_MS;
 
 /// Series of the dashboard over a year, and their scrape interval.
-const YEAR_SERIES: &str = "100";
-const YEAR_INTERVAL: &str = "60";
+const YEAR_SERIES: &str = "20";
+const YEAR_INTERVAL: &str = "15";
 /// Steps of the dashboard over a year, and their distance.
 const YEAR_STEPS: i64 = 512;
 const YEAR_STEP_MS: i64 = 17 * HOUR_MS;
