@@ -23,6 +23,7 @@ use prost::Message;
 use storage::chunk::{self, CHUNK_PADDING_BYTES, Decoder};
 use storage::{ManualClock, Store, StoreOptions};
 use testkit::prompb::{WriteRequest, v2};
+use tokio::runtime::{Builder, Runtime};
 use wire::{Limits, Version};
 
 /// One stripe of tiles.
@@ -53,7 +54,7 @@ pub struct Stage {
 type Make = fn() -> Stage;
 
 /// All stages, in the order of the table.
-pub const STAGES: [Make; 15] = [
+pub const STAGES: [Make; 18] = [
     || encode("encode", Kind::Counter),
     || decode("decode", Kind::Counter),
     || decode("decode, noise", Kind::Noise),
@@ -65,6 +66,9 @@ pub const STAGES: [Make; 15] = [
     || roll_up("roll up, max_over_time", "max_over_time(requests_total[5m])"),
     prepare_query,
     whole_query,
+    || over_columns("kept columns, sum", "sum by (path) (requests_total)"),
+    || over_columns("kept columns, sum of rate", "sum by (path) (rate(requests_total[5m]))"),
+    || over_columns("kept columns, max_over_time", "max_over_time(requests_total[5m])"),
     || encode_json("JSON, whole numbers", Kind::Counter),
     || encode_json("JSON, random floats", Kind::Noise),
     || decode_request("ingest decode, v1", Version::V1, &request()),
@@ -209,12 +213,47 @@ fn whole_query() -> Stage {
     let source: Arc<dyn Source> = Arc::new(ChunkSource::generate(SHAPE, Kind::Counter));
     let engine = Engine::new(EngineOptions { threads: 1, ..EngineOptions::default() });
     repeated("whole query, sum of rate", "sample", SHAPE.sample_count(), move || {
-        let (query, steps) = ("sum by (path) (rate(requests_total[5m]))", steps());
-        let (start_ms, end_ms, step_ms) = (steps.start_ms, steps.end_ms(), steps.step_ms);
-        let (source, options) = (Arc::clone(&source), QueryOptions::default());
-        let answer = engine.range(source, query, start_ms, end_ms, step_ms, &options);
-        black_box(block_on(answer).expect("the query is good"));
+        block_on(answer(&engine, &source, "sum by (path) (rate(requests_total[5m]))"));
     })
+}
+
+async fn answer(engine: &Engine, source: &Arc<dyn Source>, query: &str) {
+    let (steps, options) = (steps(), QueryOptions::default());
+    let (start_ms, end_ms, step_ms) = (steps.start_ms, steps.end_ms(), steps.step_ms);
+    let answer = engine.range(Arc::clone(source), query, start_ms, end_ms, step_ms, &options);
+    black_box(answer.await.expect("the query is good"));
+}
+
+/// Query over decoded columns, which the store has kept for the same selection.
+fn over_columns(name: &'static str, query: &'static str) -> Stage {
+    let (runtime, store) = store();
+    let mut batch = Batch::default();
+    for index in 0..SHAPE.series {
+        let (timestamps, values) = data::samples(index, SHAPE.samples, Kind::Counter);
+        let samples: Vec<(i64, f64)> = timestamps.into_iter().zip(values).collect();
+        batch.push(&data::labels(index, SHAPE.groups), &samples);
+    }
+    let outcome = runtime.block_on(store.append(batch)).expect("memory takes it");
+    assert_eq!(outcome.accepted, SHAPE.sample_count());
+    let source: Arc<dyn Source> = Arc::new(store);
+    let engine = Engine::new(EngineOptions { threads: 1, ..EngineOptions::default() });
+    repeated(name, "sample", SHAPE.sample_count(), move || {
+        runtime.block_on(answer(&engine, &source, query));
+    })
+}
+
+/// Returns an empty store in memory.
+fn store() -> (Runtime, Store) {
+    let runtime = Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.expect("a runtime can be made");
+    let options = StoreOptions {
+        clock: Arc::new(ManualClock::new(START_MS)),
+        ahead_max_ms: None,
+        background: false,
+        ..StoreOptions::default()
+    };
+    let store = runtime.block_on(Store::open("memory:///", options));
+    (runtime, store.expect("memory can be opened"))
 }
 
 fn encode_json(name: &'static str, kind: Kind) -> Stage {
@@ -286,16 +325,8 @@ fn decode_request(name: &'static str, version: Version, message: &[u8]) -> Stage
 
 /// Commit of one sample for each of known series.
 fn append() -> Stage {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let runtime = Rc::new(runtime.expect("a runtime can be made"));
-    let options = StoreOptions {
-        clock: Arc::new(ManualClock::new(START_MS)),
-        ahead_max_ms: None,
-        background: false,
-        ..StoreOptions::default()
-    };
-    let store = runtime.block_on(Store::open("memory:///", options));
-    let store = Rc::new(store.expect("memory can be opened"));
+    let (runtime, store) = store();
+    let (runtime, store) = (Rc::new(runtime), Rc::new(store));
     let all: Vec<_> = (0..REQUEST_SERIES).map(|index| data::labels(index, 32)).collect();
     let mut round = 0;
     let prepare = Box::new(move || {

@@ -30,7 +30,7 @@ const FOLDED_MAX: usize = 2_048;
 /// Maximum number of windows that read each unpacked value.
 const READS_MAX: i64 = 8;
 /// Maximum number of windows that read each packed value for an extreme.
-const EXTREME_READS_MAX: i64 = 16;
+const EXTREME_READS_MAX: i64 = 64;
 /// Minimum number of samples from window to window, if windows overlap. With fewer, reading all samples
 /// costs less.
 const NEW_SAMPLES_MIN: i64 = 2;
@@ -271,17 +271,43 @@ impl<'a> Pieces<'a> {
                 }
             }
             WantedFact::Min | WantedFact::Max | WantedFact::Sum => {
-                let fold = |(window, fact): (usize, &mut f64)| {
-                    let (first, last) = (moved(first, window), moved(last, window));
-                    *fact = self.folded(first, last, wanted)?;
-                    Some(())
-                };
-                windows = facts.fact[..count].iter_mut().enumerate().map_while(fold).count();
+                let facts = &mut facts.fact[..count];
+                windows = self.fold_alike(first, last, stride, wanted, facts);
             }
         }
         let last = moved(last, windows.saturating_sub(1));
         let end = Place { at: last.at + 1, ..last };
         (FilledWindows { windows, are_alike: true, ..FilledWindows::default() }, end)
+    }
+
+    /// Writes the extreme or the sum of windows that move by `stride` samples. Returns the number of
+    /// windows up to the first one for which it is not known.
+    fn fold_alike(
+        &self,
+        first: Place,
+        last: Place,
+        stride: usize,
+        wanted: WantedFact,
+        facts: &mut [f64],
+    ) -> usize {
+        let mut done = 0;
+        while done < facts.len() {
+            let (from, to) = (self.moved(first, done * stride), self.moved(last, done * stride));
+            let piece = &self.pieces[from.piece];
+            if wanted != WantedFact::Sum && from.piece == to.piece {
+                let fitting = ((piece.len() - 1 - to.at) / stride + 1).min(facts.len() - done);
+                let (range, is_max) = (from.at..to.at + 1, wanted == WantedFact::Max);
+                let out = &mut facts[done..done + fitting];
+                if piece.moving_extremes(range, stride, is_max, out) {
+                    done += fitting;
+                    continue;
+                }
+            }
+            let Some(known) = self.folded(from, to, wanted) else { break };
+            facts[done] = known;
+            done += 1;
+        }
+        done
     }
 
     /// Writes the facts of windows one by one.

@@ -8,6 +8,7 @@
 
 mod cache;
 mod column;
+mod extremes;
 mod lookup;
 #[cfg(test)]
 mod tests;
@@ -17,4 +18,5 @@ pub(crate) use cache::{
     BlockKey, BlockSlots, ColumnCache, ColumnSlot, Evict, HeldBytes, KeptColumn, Slot,
 };
 pub(crate) use column::Column;
-pub(crate) use values::{WholeSum, extreme_of};
+pub(crate) use extremes::extreme_of;
+pub(crate) use values::WholeSum;

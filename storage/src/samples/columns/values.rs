@@ -1,4 +1,4 @@
-//! Values of a column by index: every n-th, and extremes and sums of many, from the packed numbers.
+//! Values of a column by index: every n-th, and sums of many, from the packed numbers.
 
 use std::ops::Range;
 
@@ -43,21 +43,6 @@ impl Column {
                 let seen = values[first..].iter().step_by(stride);
                 out.iter_mut().zip(seen).for_each(|(out, value)| *out = *value);
             }
-        }
-    }
-
-    /// Returns the extreme of some values, at least one, without NaN: the first of those that are
-    /// equal. `None` if all are NaN.
-    #[inline]
-    pub(crate) fn extreme(&self, range: Range<usize>, is_max: bool) -> Option<f64> {
-        match self.values() {
-            Values::Short { base, power, above } => {
-                Some((base + f64::from(extreme(&above[range], is_max))) / power)
-            }
-            Values::Long { base, power, above } => {
-                Some((base + f64::from(extreme(&above[range], is_max))) / power)
-            }
-            Values::Any(values) => extreme_of(values[range].iter().copied(), is_max),
         }
     }
 
@@ -118,22 +103,4 @@ impl WholeSum {
     pub(crate) fn total(self) -> f64 {
         self.sum as f64
     }
-}
-
-#[inline]
-fn extreme<T: Copy + Ord>(above: &[T], is_max: bool) -> T {
-    let first = above[0];
-    let rest = above.iter().copied();
-    if is_max { rest.fold(first, T::max) } else { rest.fold(first, T::min) }
-}
-
-/// Returns the first of the extreme values; `None` if all are NaN.
-#[inline]
-pub(crate) fn extreme_of(values: impl Iterator<Item = f64>, is_max: bool) -> Option<f64> {
-    let beats = |value: f64, best: f64| if is_max { value > best } else { value < best };
-    values.filter(|value| !value.is_nan()).reduce(
-        |best, value| {
-            if beats(value, best) { value } else { best }
-        },
-    )
 }
