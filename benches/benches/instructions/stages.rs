@@ -224,13 +224,14 @@ async fn answer(engine: &Engine, source: &Arc<dyn Source>, query: &str) {
     black_box(answer.await.expect("the query is good"));
 }
 
-/// Query over decoded columns, which the store has kept for the same selection.
+/// Query over decoded columns of even scrapes, which the store has kept for the same selection.
 fn over_columns(name: &'static str, query: &'static str) -> Stage {
     let (runtime, store) = store();
     let mut batch = Batch::default();
     for index in 0..SHAPE.series {
-        let (timestamps, values) = data::samples(index, SHAPE.samples, Kind::Counter);
-        let samples: Vec<(i64, f64)> = timestamps.into_iter().zip(values).collect();
+        let values = data::samples(index, SHAPE.samples, Kind::Counter).1;
+        let times = (0..).map(|at| START_MS + at * INTERVAL_MS);
+        let samples: Vec<(i64, f64)> = times.zip(values).collect();
         batch.push(&data::labels(index, SHAPE.groups), &samples);
     }
     let outcome = runtime.block_on(store.append(batch)).expect("memory takes it");
