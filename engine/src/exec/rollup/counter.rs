@@ -82,9 +82,7 @@ impl Kernel for Extrapolated {
             let firsts = firsts.iter().step_by(*stride);
             for (at, (out, first_value)) in out.iter_mut().zip(firsts).enumerate() {
                 let rise = samples.values[last + at * stride] - first_value;
-                if self.may_reach_zero(&span, *first_value, rise) {
-                    *out = rise * self.factor(&span, *first_value, rise);
-                }
+                *out = rise * self.factor(&span, *first_value, rise);
             }
         }
         self.correct_evenly(ranges, &span, out);
@@ -123,9 +121,7 @@ impl Kernel for Extrapolated {
         });
         if is_any_near_zero {
             for ((out, first_value), rise) in out.iter_mut().zip(firsts).zip(rises) {
-                if self.may_reach_zero(&span, *first_value, *rise) {
-                    *out = rise * self.factor(&span, *first_value, *rise);
-                }
+                *out = rise * self.factor(&span, *first_value, *rise);
             }
         }
         FoundWindows::All
