@@ -9,14 +9,14 @@ use crate::window::{WINDOW_MS, Window};
 /// read: in this time there is hardly more than one sample.
 const TAIL_MAX_MS: i64 = 5 * 60 * 1000;
 
-/// Samples that summaries replace.
+/// Samples of a selection that are not read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Replaced {
-    /// All, by facts of windows.
+    /// All: facts of windows replace them.
     ByFacts,
-    /// All, by the last ones of buckets.
+    /// All: the newest samples of buckets replace them.
     ByNewest,
-    /// Those between the windows, by nothing.
+    /// Samples between windows.
     Gaps,
 }
 

@@ -9,7 +9,7 @@ use crate::tile::{copy_bits, set_all_present, set_present};
 pub(super) enum FoundWindows {
     None,
     All,
-    /// Those whose bits are set.
+    /// Windows whose bits are set.
     Some([u64; WINDOWS_MAX / 64]),
 }
 
