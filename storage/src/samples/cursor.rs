@@ -7,13 +7,14 @@
 //! A histogram's hint that the counter was not reset refers to the histogram before it at the time
 //! of writing. If another one precedes it now, the hint becomes unknown.
 
+mod memory;
+
 use std::ops::{Deref, Range};
 use std::sync::Arc;
 
 use model::{
     Advance, Cursor, FilledSteps, FilledWindows, HISTOGRAM_BATCH_LEN, HistogramSample, LookupSteps,
-    SampleBatch, SourceError, StepRanges, TimeRange, WINDOWS_MAX, WantedFact, WindowFacts, Windows,
-    prefetch,
+    SampleBatch, SourceError, StepRanges, TimeRange, WantedFact, WindowFacts, Windows, prefetch,
 };
 use smallvec::SmallVec;
 
@@ -23,12 +24,10 @@ use super::facts::SummaryQueue;
 use super::merge::{self, Mixed, MixedSample};
 use super::merged::MergedFloats;
 use super::part::{Floats, Part};
-use super::piece::Piece;
-use super::raw::{self, push_samples, seen};
+use super::raw::{push_samples, seen};
 use super::run::{column_of, decoded};
 use super::scratch::Scratch;
 use super::series_parts::SeriesParts;
-use super::windows::{Pieces, Place};
 use crate::chunk::{ChunkError, Decoder, Encoding, HistogramDecoder};
 use crate::keys;
 use crate::summary::edges::Edges;
@@ -398,45 +397,7 @@ impl Cursor for PartsCursor<'_> {
         steps: LookupSteps,
         out: &mut [f64],
     ) -> Result<FilledSteps, SourceError> {
-        let mut filled = FilledSteps::default();
-        while self.windows.is_none() && filled.steps < out.len() {
-            if matches!(self.open, Open::None) {
-                if !self.is_memory_next(steps, out.len()) {
-                    break;
-                }
-                self.open_next()?;
-            }
-            let rest = steps.from(filled.steps);
-            let next_ms = self.parts.start_ms_of(self.next);
-            let until_ms = self.end_ms.min(next_ms.saturating_sub(1));
-            let (found, left) = match &mut self.open {
-                Open::Column { column, at } => {
-                    let found = column.fill_steps(*at, rest, until_ms, &mut out[filled.steps..]);
-                    *at += found.samples;
-                    (found, column.len() - *at)
-                }
-                Open::Raw { rest: samples, starts } => {
-                    let found = raw::fill_steps(samples, rest, until_ms, &mut out[filled.steps..]);
-                    *samples = &samples[found.samples..];
-                    *starts = starts.get(found.samples..).unwrap_or_default();
-                    (found, samples.len())
-                }
-                _ => break,
-            };
-            if found.steps > 0 {
-                (filled.newest_ms, filled.newest) = (found.newest_ms, found.newest);
-            }
-            filled.steps += found.steps;
-            filled.samples += found.samples;
-            if filled.steps < out.len() && steps.time(filled.steps) >= next_ms {
-                // No later step sees the other samples.
-                filled.samples += left;
-            } else if left > 0 || found.steps == 0 {
-                break;
-            }
-            self.open = Open::None;
-        }
-        Ok(filled)
+        self.fill_steps_in_memory(steps, out)
     }
 
     fn fill_windows(
@@ -450,126 +411,11 @@ impl Cursor for PartsCursor<'_> {
             self.summaries = Some(queue);
             return filled;
         }
-        let count = windows.count_before(self.end_ms.saturating_add(1)).min(WINDOWS_MAX);
-        let is_selected = windows.after_ms(0) >= self.start_ms.saturating_sub(1);
-        let Some(last) = count.checked_sub(1).filter(|_| is_selected) else {
-            return Ok(FilledWindows::default());
-        };
-        let Some((mut part, mut at)) = self.take_place() else {
-            return Ok(FilledWindows::default());
-        };
-        while self.parts.end_ms_of(part) <= windows.after_ms(0) && self.is_in_memory(part)? {
-            (part, at) = (part + 1, 0);
-        }
-        let last_ms = windows.end_ms(last);
-        let mut end = part;
-        while self.parts.start_ms_of(end) <= last_ms && self.is_in_memory(end)? {
-            end += 1;
-        }
-        let mut pieces = Pieces::new();
-        let known = (part..end).map_while(|part| self.piece(part));
-        known.for_each(|piece| pieces.push(piece));
-        let end = part + pieces.count();
-        let count = windows.count_before(self.parts.start_ms_of(end)).min(count);
-        if count == 0 {
-            drop(pieces);
-            self.go_to(part, at);
-            return Ok(FilledWindows::default());
-        }
-        let place = Place { piece: 0, at };
-        let (mut filled, seen) = pieces.fill(place, Windows { count, ..windows }, wanted, facts);
-        let counted = match self.counted.0.checked_sub(part) {
-            Some(piece) => pieces.number(Place { piece, at: self.counted.1 }).max(at),
-            None => at,
-        };
-        filled.new_samples = pieces.number(seen).saturating_sub(counted);
-        let next = pieces.after(place, windows.after_ms(filled.windows));
-        drop(pieces);
-        self.counted = self.counted.max((part + seen.piece, seen.at));
-        self.go_to(part + next.piece, next.at);
-        Ok(filled)
+        self.fill_windows_in_memory(windows, wanted, facts)
     }
 }
 
 impl PartsCursor<'_> {
-    /// Closes the open group, and returns its part and the index of the next sample, if samples in
-    /// memory are open or nothing is.
-    fn take_place(&mut self) -> Option<(usize, usize)> {
-        let part = self.next.saturating_sub(1);
-        let place = match &self.open {
-            Open::None => (self.next, 0),
-            Open::Column { at, .. } => (part, *at),
-            Open::Raw { rest, .. } => match &self.parts.parts[part] {
-                Part::Tail(tail) => (part, tail.samples().len() - rest.len()),
-                _ => return None,
-            },
-            _ => return None,
-        };
-        let open = std::mem::replace(&mut self.open, Open::None);
-        if let Open::Column { column: OpenColumn::Now(column), .. } = open {
-            self.decoded.push((part, column));
-        }
-        Some(place)
-    }
-
-    /// Moves to a sample of a part; all parts that were read before are groups of their own.
-    fn go_to(&mut self, part: usize, at: usize) {
-        self.decoded.retain(|(of, _)| *of >= part);
-        self.next = part;
-        if at == 0 {
-            return;
-        }
-        self.open = match &self.parts.parts[part] {
-            Part::Column(column) => Open::Column { column: OpenColumn::Loaded(column), at },
-            Part::Tail(tail) => Open::Raw { rest: &tail.samples()[at..], starts: &[] },
-            _ => {
-                let index = self.decoded.iter().position(|(of, _)| *of == part);
-                let (_, column) = self.decoded.remove(index.expect("it was decoded to be read"));
-                Open::Column { column: OpenColumn::Now(column), at }
-            }
-        };
-        self.next = part + 1;
-    }
-
-    /// Returns whether a part is a group of its own with plain floats; decodes its run. Runs are
-    /// decoded even if no window reads them: otherwise each query would have to read their blocks.
-    fn is_in_memory(&mut self, part: usize) -> Result<bool, SourceError> {
-        if self.parts.group_end(part) != part + 1 {
-            return Ok(false);
-        }
-        match (&self.parts.parts[part], self.columns) {
-            (Part::Column(_) | Part::Tail(_), _) => Ok(true),
-            (Part::Run(run), Some(columns)) => {
-                if !self.decoded.iter().any(|(of, _)| *of == part) {
-                    let damaged = |error| self.damaged(&self.parts.parts[part], error);
-                    let column = column_of(run, columns).map_err(damaged)?;
-                    self.decoded.push((part, column));
-                }
-                Ok(true)
-            }
-            _ => Ok(false),
-        }
-    }
-
-    /// Returns the floats of a part in memory, unless there are staleness markers.
-    fn piece(&self, part: usize) -> Option<Piece<'_>> {
-        let decoded = || self.decoded.iter().find(|(of, _)| *of == part);
-        let piece = Piece::of(&self.parts.parts[part]);
-        piece.or_else(|| Some(Piece::Column(&decoded()?.1))).filter(Piece::is_plain)
-    }
-
-    /// Returns whether the next group is one column or tail that begins before the last of some
-    /// steps.
-    fn is_memory_next(&self, steps: LookupSteps, step_count: usize) -> bool {
-        let next = self.parts.parts.get(self.next);
-        next.is_some_and(|part| {
-            matches!(part, Part::Column(_) | Part::Run(_) | Part::Tail(_))
-                && self.columns.is_some()
-                && part.times().start_ms <= steps.time(step_count - 1)
-                && self.parts.group_end(self.next) == self.next + 1
-        })
-    }
-
     /// Reads the next samples of the open group.
     #[inline]
     fn read_open(
