@@ -3,6 +3,7 @@
 mod cached_query;
 mod compute;
 mod load;
+mod parsed_queries;
 
 use std::any::Any;
 use std::sync::Arc;
@@ -13,6 +14,7 @@ use model::{Budget, BudgetLimits, Checkpoint, Reservation, SeriesSet, Source};
 use cached_query::CachedQuery;
 use compute::compute;
 use load::{load, load_one_by_one, may_have_histograms, without_buckets};
+use parsed_queries::ParsedQueries;
 
 use crate::error::QueryError;
 use crate::exec::execute::execute;
@@ -20,7 +22,7 @@ use crate::exec::operator::Context;
 use crate::exec::schedule::worker_pool::WorkerPool;
 use crate::exec::stats::meter::{MeterGuard, metered_sets};
 use crate::exec::stats::step_stats::count_step_samples;
-use crate::parse::{ParseOptions, is_plain, parse};
+use crate::parse::{ParseOptions, is_plain};
 use crate::plan::{Explained, Figures, LoadCost, LoadFigures, Meters, Plan, PlanOptions, plan};
 use crate::result::{QueryOutput, QueryStats, StepStats, Value};
 use crate::result_cache::{ResultCache, cacheable_reach};
@@ -147,6 +149,7 @@ pub struct Engine {
     options: EngineOptions,
     pool: Arc<WorkerPool>,
     result_cache: Option<Arc<ResultCache>>,
+    parsed: Arc<ParsedQueries>,
 }
 
 /// Result of running a query.
@@ -162,7 +165,7 @@ impl Engine {
         let pool = Arc::new(WorkerPool::new(options.threads));
         let bytes_max = options.result_cache_bytes_max;
         let result_cache = (bytes_max > 0).then(|| Arc::new(ResultCache::new(bytes_max)));
-        Engine { options, pool, result_cache }
+        Engine { options, pool, result_cache, parsed: Arc::new(ParsedQueries::new()) }
     }
 
     /// Returns the result cache, if enabled.
@@ -373,7 +376,7 @@ impl Engine {
         options: &QueryOptions,
     ) -> Result<Planned, QueryError> {
         let (text, parse_options) = (query.to_owned(), self.options.parse);
-        let held = options.held.clone();
+        let (held, parsed) = (options.held.clone(), Arc::clone(&self.parsed));
         // Without delayed name removal, or with start timestamps, answers depend on other steps.
         let use_result_cache = options.use_result_cache
             && !plan_options.is_instant
@@ -382,7 +385,7 @@ impl Engine {
         let stack_bytes = stack_bytes(query);
         let planning = move || {
             let _held = held;
-            let expr = parse(&text, &parse_options)?;
+            let expr = parsed.parse(&text, &parse_options)?;
             let plan = plan(&expr, &plan_options)?;
             let reach = if use_result_cache { cacheable_reach(&expr, &plan) } else { None };
             Ok(Planned { plan: DeepTree::new(plan, stack_bytes), reach })
