@@ -53,13 +53,15 @@ export function isPlainClick(event) {
   return !(event.ctrlKey || event.metaKey || event.shiftKey || event.button > 0);
 }
 
-/** Runs a function once calls have ceased for a while. */
+/** Runs a function once calls have ceased for a while; `cancel` drops a run that is due. */
 export function debounced(wait, run) {
   let timer = 0;
-  return (...args) => {
+  const call = (...args) => {
     clearTimeout(timer);
     timer = setTimeout(() => run(...args), wait);
   };
+  call.cancel = () => clearTimeout(timer);
+  return call;
 }
 
 let ids = 0;

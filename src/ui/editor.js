@@ -1,24 +1,30 @@
 // The box that a query is written in: colours, completion, and the place of an error.
 //
 // A text area without colours lies over a copy of its text with them.
+//
+// Enter runs the query, whether or not suggestions are listed yet: it takes a suggestion only if the
+// arrow keys have chosen one.
 
+import { deleted, typed } from "./brackets.js";
 import { candidates, contextAt, taken } from "./complete.js";
 import { debounced, el, newId } from "./dom.js";
 import { classify } from "./lexer.js";
-import { keepQuery, recentQueries } from "./settings.js";
+import { recentQueries } from "./settings.js";
 
 const COLOURED_MAX = 20_000;
 
-/** The box: { element, value, focus(), mark(message), showRecent() }. */
+/** The box: { element, value, isOpen, focus(), mark(message), showRecent() }. */
 export class Editor {
-  /** `known` is asked by the completion; `onRun` and `onEdit` are told. */
+  /** `known` answers the completion; `onRun` and `onEdit` are called after Enter and after edits. */
   constructor(value, { known, onRun, onEdit }) {
     Object.assign(this, { known, onRun, onEdit, items: [], chosen: -1, marked: null, asked: 0 });
-    this.list = el("ul", { class: "choices", role: "listbox", id: newId("choices"), hidden: true });
+    this.list = el("ul", { role: "listbox", id: newId("choices"), "aria-label": "Suggestions" });
     this.list.addEventListener("pointerdown", (event) => this.#pointed(event));
+    const keys = el("p", { class: "hint" }, "↑ ↓ choose · Tab takes · Enter runs · Esc closes");
+    this.choices = el("div", { class: "choices", hidden: true }, this.list, keys);
     this.copy = el("pre", { class: "copy", "aria-hidden": "true" });
     this.area = this.#textArea(value);
-    this.element = el("div", { class: "editor" }, this.copy, this.area, this.list);
+    this.element = el("div", { class: "editor" }, this.copy, this.area, this.choices);
     this.suggest = debounced(60, () => this.#suggest(false));
     this.#colour();
   }
@@ -33,8 +39,13 @@ export class Editor {
     this.close();
   }
 
+  /** Whether suggestions are listed. */
+  get isOpen() {
+    return !this.choices.hidden;
+  }
+
   focus() {
-    this.area.focus();
+    this.area.focus({ preventScroll: true });
   }
 
   /** Underlines what an error is about, or nothing for null; `message` says line and column. */
@@ -53,6 +64,8 @@ export class Editor {
   }
 
   close() {
+    // A list that is being made is not shown any more.
+    this.suggest.cancel();
     this.asked += 1;
     this.#show([]);
   }
@@ -72,6 +85,7 @@ export class Editor {
       onkeydown: (event) => this.#key(event),
       onblur: () => this.close(),
       onclick: () => this.close(),
+      onbeforeinput: (event) => this.#pair(event),
       oninput: () => {
         this.mark(null);
         this.onEdit?.();
@@ -80,6 +94,41 @@ export class Editor {
     });
     area.value = value;
     return area;
+  }
+
+  /** Closes brackets and quotes as they are opened. */
+  #pair(event) {
+    const { selectionStart: start, selectionEnd: end } = this.area;
+    let edit = null;
+    if (this.isReplacing) {
+      return;
+    }
+    if (event.inputType === "insertText" && event.data?.length === 1 && !event.isComposing) {
+      edit = typed(this.value, start, end, event.data);
+    } else if (event.inputType === "deleteContentBackward") {
+      edit = deleted(this.value, start, end);
+    }
+    if (edit !== null) {
+      event.preventDefault();
+      this.#replace(edit);
+    }
+  }
+
+  /** Replaces a part of the text such that the browser can undo it. */
+  #replace({ from, to, insert, start, end }) {
+    if (from === to && insert === "") {
+      this.close();
+    } else {
+      this.area.setSelectionRange(from, to);
+      this.isReplacing = true;
+      const isDone = document.execCommand(insert === "" ? "delete" : "insertText", false, insert);
+      this.isReplacing = false;
+      if (!isDone) {
+        this.area.setRangeText(insert, from, to, "end");
+        this.area.dispatchEvent(new InputEvent("input"));
+      }
+    }
+    this.area.setSelectionRange(start, end);
   }
 
   #colour() {
@@ -122,10 +171,10 @@ export class Editor {
 
   #show(items) {
     this.items = items;
-    this.list.hidden = items.length === 0;
+    this.choices.hidden = items.length === 0;
     this.area.setAttribute("aria-expanded", String(items.length > 0));
     this.list.replaceChildren(...items.map((item, index) => this.#row(item, index)));
-    this.#choose(items.length > 0 && this.context.kind !== "recent" ? 0 : -1);
+    this.#choose(-1);
   }
 
   #row(item, index) {
@@ -146,7 +195,11 @@ export class Editor {
     const row = this.list.children[index];
     row?.setAttribute("aria-selected", "true");
     row?.scrollIntoView({ block: "nearest" });
-    this.area.setAttribute("aria-activedescendant", row?.id ?? "");
+    if (row) {
+      this.area.setAttribute("aria-activedescendant", row.id);
+    } else {
+      this.area.removeAttribute("aria-activedescendant");
+    }
   }
 
   #pointed(event) {
@@ -166,10 +219,7 @@ export class Editor {
       return this.close();
     }
     const { text, cursor } = taken(this.value, context, item);
-    this.area.setRangeText(text, 0, this.value.length, "end");
-    this.area.setSelectionRange(cursor, cursor);
-    this.mark(null);
-    this.onEdit?.();
+    this.#replace({ from: 0, to: this.value.length, insert: text, start: cursor, end: cursor });
     const goesOn = ["function", "aggregation", "label", "operator"].includes(item.kind);
     return goesOn ? this.#suggest(false) : this.close();
   }
@@ -184,7 +234,7 @@ export class Editor {
       const count = this.items.length;
       this.#choose(
         Math.abs(move) === 1
-          ? (this.chosen + move + count) % count
+          ? (Math.max(this.chosen, move > 0 ? -1 : 0) + move + count) % count
           : clamp(this.chosen + move, count),
       );
     } else if (event.key === "ArrowDown" && this.#isOnLastLine()) {
@@ -207,17 +257,14 @@ export class Editor {
     return !this.value.slice(this.area.selectionEnd).includes("\n");
   }
 
-  /** Takes what is chosen, unless it is written already; else runs the query. */
+  /** Takes the chosen suggestion; without one, runs the query. */
   #enter(event) {
     const item = this.items[this.chosen];
-    if (item && !event.ctrlKey && !event.metaKey && item.text !== this.context.prefix) {
+    if (item && !event.ctrlKey && !event.metaKey) {
       this.#take(item);
       return;
     }
     this.close();
-    if (this.value.trim() !== "") {
-      keepQuery(this.value.trim());
-    }
     this.onRun?.();
   }
 }

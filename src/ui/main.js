@@ -6,17 +6,17 @@ import { QueryPage } from "./query.js";
 import { settings } from "./settings.js";
 import { StatusPage, statusPaths } from "./status.js";
 
-const THEMES = { auto: ["◐", "as the system has it"], light: ["☀", "light"], dark: ["☾", "dark"] };
+const THEMES = { auto: ["◐", "Auto"], light: ["☀", "Light"], dark: ["☾", "Dark"] };
 const KEYS = [
-  ["/", "go to the query, or to the search"],
-  ["Enter", "run the query"],
-  ["Shift Enter", "begin a new line"],
+  ["/", "focus the query, or the search"],
+  ["Enter", "run the query; take the suggestion that ↑ or ↓ has chosen"],
+  ["Shift Enter", "new line"],
   ["↓ or Ctrl Space", "suggestions"],
-  ["Tab", "take a suggestion"],
-  ["← → in a graph", "read values; with Shift by ten"],
-  ["+ − in a graph", "zoom in and out; a double click zooms out, too"],
+  ["Tab", "take the chosen or the first suggestion"],
+  ["← → in a graph", "move the cursor; with Shift by ten steps"],
+  ["+ − in a graph", "zoom in and out; a double click also zooms out"],
   ["Alt ← (browser)", "undo a zoom or another change"],
-  ["?", "these keys"],
+  ["?", "list the keys"],
 ];
 
 /** The title of the server, as --web.page-title has it. */
@@ -118,9 +118,9 @@ function addChoices() {
     zone.textContent = settings.isUtc ? "UTC" : "Local time";
     zone.title = `Times are shown in ${settings.isUtc ? "UTC" : "the time zone of this device"}`;
     const [sign, meaning] = THEMES[settings.theme];
-    theme.textContent = sign;
-    theme.title = `Colours: ${meaning}`;
-    theme.setAttribute("aria-label", theme.title);
+    theme.replaceChildren(sign, el("span", { class: "state" }, meaning));
+    theme.title = `Theme: ${settings.theme === "auto" ? "that of the system" : settings.theme}`;
+    theme.setAttribute("aria-label", `Theme: ${meaning}`);
   };
   tell();
   const keys = button("Keys", () => dialog.showModal(), { sign: "?" });

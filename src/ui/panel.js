@@ -15,6 +15,8 @@ import { table } from "./table.js";
 const TABS = { graph: "Graph", table: "Table", explain: "Explain" };
 const SERIES_MAX = 1000;
 const TABLE_MAX = 10_000;
+/** Time without a key after which an edited query is parsed. */
+const CHECK_MS = 250;
 const STEPS = [0, 1, 5, 10, 15, 30, 60, 300, 900, 3600, 86_400];
 
 /** A query and its answer: { element, state, run(), remove() }. */
@@ -30,11 +32,17 @@ export class Panel {
     this.editor = new Editor(state.expr, {
       known,
       onRun: () => this.#submit(),
-      onEdit: debounced(700, () => this.#check()),
+      onEdit: () => this.#edited(),
     });
+    this.check = debounced(CHECK_MS, () => this.#check());
     this.message = el("div", { class: "message", role: "alert", hidden: true });
     this.notes = el("div", { class: "notes", role: "status" });
     this.figures = el("span", { class: "figures-line", role: "status" });
+    this.outdated = el(
+      "span",
+      { class: "outdated", role: "status", hidden: true },
+      "Outdated: the query was edited. Enter runs it.",
+    );
     this.view = el("div", { class: "view", role: "tabpanel", tabindex: "-1", id: newId("view") });
     this.element = el(
       "section",
@@ -64,6 +72,7 @@ export class Panel {
     const aborter = new AbortController();
     this.aborter = aborter;
     const { tab } = this.state;
+    this.check.cancel();
     if (this.state.expr.trim() === "") {
       this.#clear("Write a query to see its values here.");
       return;
@@ -81,13 +90,17 @@ export class Panel {
     }
     if (this.aborter === aborter) {
       this.element.removeAttribute("aria-busy");
+      this.#markOutdated();
+      if (!this.outdated.hidden) {
+        this.check();
+      }
     }
   }
 
   #head() {
     const tools = [
-      button("Queries of before", () => this.editor.showRecent(), { sign: "⟲", class: "tool" }),
-      button("Tidy the query up", () => this.#tidy(), { sign: "≡", class: "tool" }),
+      button("Query history", () => this.editor.showRecent(), { sign: "⟲", class: "tool" }),
+      button("Format query", () => this.#format(), { sign: "≡", class: "tool" }),
       button("Remove this query", () => this.onRemove(this), { sign: "✕", class: "tool remove" }),
     ];
     const run = button("Run", () => this.#submit(), { class: "run", title: "Run (Enter)" });
@@ -124,7 +137,7 @@ export class Panel {
       this.#changed();
     });
     this.options = el("div", { class: "options" }, this.stack, step);
-    return el("div", { class: "bar" }, list, this.figures, this.options);
+    return el("div", { class: "bar" }, list, this.figures, this.outdated, this.options);
   }
 
   #walkTabs(event) {
@@ -174,23 +187,35 @@ export class Panel {
     this.run();
   }
 
-  /** Underlines what the parser does not understand while the query is written. */
+  /** Marks the result as outdated while the text differs from its query, and parses the text. */
+  #edited() {
+    this.#markOutdated();
+    this.check();
+  }
+
+  #markOutdated() {
+    const { expr } = this.state;
+    const isOutdated = expr !== "" && this.editor.value.trim() !== expr.trim();
+    this.outdated.hidden = !isOutdated;
+    this.element.classList.toggle("is-outdated", isOutdated);
+  }
+
+  /**
+   * Parses the text while it is written: an error replaces the previous one, or clears it. The first
+   * error of an edit waits until no suggestions are listed, since the text is incomplete then.
+   */
   async #check() {
     const query = this.editor.value;
-    const isOpen = !this.editor.list.hidden;
-    if (query.trim() === "" || isOpen) {
-      return;
-    }
-    const failure = await ask("parse_query", { query }).then(
-      () => null,
-      (error) => (error instanceof ApiError && error.type === "bad_data" ? error.message : null),
-    );
-    if (this.editor.value === query && this.editor.list.hidden && failure !== null) {
-      this.editor.mark(failure);
+    const failure = query.trim() === "" ? null : await parseError(query);
+    const isPending = this.editor.isOpen && this.message.hidden;
+    if (this.editor.value === query && !isPending) {
+      this.#tell(failure);
+    } else if (isPending && failure !== null) {
+      this.check();
     }
   }
 
-  async #tidy() {
+  async #format() {
     const query = this.editor.value;
     if (query.trim() === "") {
       return;
@@ -198,9 +223,10 @@ export class Panel {
     try {
       const { data } = await ask("format_query", { query });
       this.editor.value = data;
-      this.#fail(null);
+      this.#tell(null);
+      this.#markOutdated();
     } catch (error) {
-      this.#fail(error);
+      this.#tell(error);
     }
   }
 
@@ -282,15 +308,31 @@ export class Panel {
     this.view.replaceChildren(el("p", { class: "empty" }, text));
   }
 
+  /** Shows an error of the last run in place of a result, or none for null. */
   #fail(error) {
-    this.message.hidden = error === null;
-    this.message.textContent = error === null ? "" : plainWords(error.message);
-    this.editor.mark(error === null ? null : error.message);
+    this.#tell(error);
     if (error !== null) {
       this.figures.textContent = "";
       this.notes.replaceChildren();
       this.view.replaceChildren();
     }
+  }
+
+  /** Shows an error of the text as it is, or none for null. */
+  #tell(error) {
+    this.message.hidden = error === null;
+    this.message.textContent = error === null ? "" : plainWords(error.message);
+    this.editor.mark(error === null ? null : error.message);
+  }
+}
+
+/** Returns the error of the server's parser for a text, or null. */
+async function parseError(query) {
+  try {
+    await ask("parse_query", { query });
+    return null;
+  } catch (error) {
+    return error instanceof ApiError && error.type === "bad_data" ? error : null;
   }
 }
 

@@ -16,7 +16,7 @@ const NAMES = {
   subquery: "Subquery",
   once: "Compute once",
   number: "Number",
-  string: "Text",
+  string: "String",
 };
 const COLUMNS = [
   ["Series", (node) => node.series, formatCount],
@@ -24,7 +24,7 @@ const COLUMNS = [
   ["Size", (node) => node.bytes, formatBytes],
   ["Reads", (node) => node.reads, formatCount],
   ["Time", (node) => node.seconds, formatSeconds],
-  ["Of that its own", (node) => node.ownSeconds, formatSeconds],
+  ["Self time", (node) => node.ownSeconds, formatSeconds],
 ];
 
 /** The plan as an element; `stats` are those of the whole query. */
@@ -51,7 +51,7 @@ export function plan(explained, stats) {
     el(
       "p",
       { class: "hint" },
-      "Data flows from the bottom up. Time is that of all threads together, and includes the steps below.",
+      "Data flows from the bottom up. Time is the sum over all threads and includes the nodes below; self time does not.",
     ),
   );
 }
@@ -110,14 +110,11 @@ function costs(stats) {
   const { timings, samples, storage } = stats;
   const items = [
     ["Total time", formatSeconds(timings.execTotalTime)],
-    ["waiting", formatSeconds(timings.execQueueTime)],
-    ["planning", formatSeconds(timings.queryPreparationTime)],
-    ["computing", formatSeconds(timings.innerEvalTime)],
-    ["samples", formatCount(samples.samplesRead)],
-    [
-      "reads of the object store",
-      storage ? `${storage.reads} (${formatBytes(storage.readBytes)})` : "0",
-    ],
+    ["Queue time", formatSeconds(timings.execQueueTime)],
+    ["Planning", formatSeconds(timings.queryPreparationTime)],
+    ["Evaluation", formatSeconds(timings.innerEvalTime)],
+    ["Samples", formatCount(samples.samplesRead)],
+    ["Object store reads", storage ? `${storage.reads} (${formatBytes(storage.readBytes)})` : "0"],
   ];
   const shown = items.map(([name, value]) =>
     el("div", {}, el("dt", {}, name), el("dd", {}, value)),

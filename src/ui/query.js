@@ -9,6 +9,9 @@ import { onChange, settings } from "./settings.js";
 
 const RANGES = ["5m", "15m", "1h", "3h", "6h", "12h", "1d", "2d", "7d", "30d", "90d", "365d"];
 const REFRESHES = [0, 5, 15, 60, 300];
+const RANGE_FORMATS = "a duration such as 15m, 2h or 1d12h, or a number of seconds.";
+const TIME_FORMATS =
+  "a time such as 2026-11-22 05:10 or 2026-11-22T05:10:00Z, a Unix timestamp, or nothing for now.";
 const RANGE_MS_MIN = 1000;
 const RANGE_MS_MAX = 100 * 365 * 86_400_000;
 
@@ -52,6 +55,10 @@ export class QueryPage {
       this.#keep(true);
     }
     this.#refreshEvery(this.refreshSeconds ?? 0);
+    // A link of a result that lies further below keeps its position.
+    if (document.activeElement === document.body) {
+      this.focus();
+    }
   }
 
   leave() {
@@ -86,6 +93,7 @@ export class QueryPage {
       "aria-label": "Range of time",
       list: "ranges",
       autocomplete: "off",
+      "aria-describedby": "time-error",
       onchange: () => this.#typedRange(),
     });
     const ranges = el(
@@ -97,8 +105,16 @@ export class QueryPage {
       class: "end",
       "aria-label": "End of the range",
       placeholder: "now",
-      title: "Empty for now, or a time such as 2026-11-22 05:10",
+      autocomplete: "off",
+      title: TIME_FORMATS,
+      "aria-describedby": "time-error",
       onchange: () => this.#typedEnd(),
+    });
+    this.timeError = el("p", {
+      class: "time-error",
+      id: "time-error",
+      role: "alert",
+      hidden: true,
     });
     const refreshes = REFRESHES.map((s) => [
       s,
@@ -126,13 +142,17 @@ export class QueryPage {
       ),
       refresh,
       button("Run all", () => this.#runAll(), { class: "all" }),
+      this.timeError,
     );
   }
 
   #typedRange() {
     const ms = parseDuration(this.range.value);
     const isWrong = !(ms >= RANGE_MS_MIN && ms <= RANGE_MS_MAX);
-    this.range.setAttribute("aria-invalid", String(isWrong));
+    this.#tellTime(
+      this.range,
+      isWrong ? `Range "${this.range.value}": expected ${RANGE_FORMATS}` : "",
+    );
     if (!isWrong) {
       this.#setTime(ms, this.state.endMs);
     }
@@ -142,10 +162,17 @@ export class QueryPage {
     const text = this.end.value.trim();
     const ms = text === "" || text === "now" ? null : parseTime(text, settings.isUtc);
     const isWrong = Number.isNaN(ms);
-    this.end.setAttribute("aria-invalid", String(isWrong));
+    this.#tellTime(this.end, isWrong ? `End "${text}": expected ${TIME_FORMATS}` : "");
     if (!isWrong) {
       this.#setTime(this.state.rangeMs, ms);
     }
+  }
+
+  /** Shows what an input expects, or clears the message for an empty text. */
+  #tellTime(input, text) {
+    input.setAttribute("aria-invalid", String(text !== ""));
+    this.timeError.textContent = text;
+    this.timeError.hidden = text === "";
   }
 
   #shift(factor) {
@@ -169,9 +196,11 @@ export class QueryPage {
   #showTime() {
     const { rangeMs, endMs } = this.state;
     this.range.value = formatDuration(rangeMs);
+    // Longer ranges such as 7m30s are shown in full, next to the arrow of the list.
+    this.range.size = Math.max(4, this.range.value.length + 2);
     this.end.value = endMs === null ? "" : formatTime(endMs, settings.isUtc);
-    this.range.setAttribute("aria-invalid", "false");
-    this.end.setAttribute("aria-invalid", "false");
+    this.#tellTime(this.range, "");
+    this.#tellTime(this.end, "");
   }
 
   #restyle() {

@@ -54,6 +54,7 @@ macro_rules! files {
 static FILES: [File; FILE_COUNT] = files![
     "address.js",
     "api.js",
+    "brackets.js",
     "complete.js",
     "decimate.js",
     "dom.js",
@@ -81,7 +82,7 @@ static FILES: [File; FILE_COUNT] = files![
     "theme.js",
     "words.js",
 ];
-const FILE_COUNT: usize = 28;
+const FILE_COUNT: usize = 29;
 
 /// Entity tags of the files, in order.
 static TAGS: LazyLock<Vec<HeaderValue>> =

@@ -1,114 +1,22 @@
 // The page in a real Chromium, on a real server that holds demo_load: 100 series × 500 samples.
-//
-// SERVER is its address, LOAD_END_MS the time of the last sample, OUTPUT the folder for screenshots
-// and figures.
 
 import assert from "node:assert/strict";
-import { writeFileSync } from "node:fs";
 import { createServer, request } from "node:http";
-import { createRequire } from "node:module";
-import { join } from "node:path";
-import { after, before, test } from "node:test";
+import { test } from "node:test";
 
-const { SERVER, OUTPUT, CHROMIUM_BINARY, PLAYWRIGHT_CORE } = process.env;
-const END_MS = Number(process.env.LOAD_END_MS);
-const { chromium } = createRequire(import.meta.url)(PLAYWRIGHT_CORE);
-
-/** A link to the load, as Prometheus' page would write it. */
-const END = new Date(END_MS).toISOString().slice(0, 19).replace("T", " ");
-const LOAD = link({ expr: "demo_load", tab: "graph", range_input: "2h", end_input: END });
-
-const figures = {};
-let browser;
-
-before(async () => {
-  browser = await chromium.launch({ executablePath: CHROMIUM_BINARY, args: ["--no-sandbox"] });
-});
-
-after(async () => {
-  await browser?.close();
-  writeFileSync(join(OUTPUT, "figures.json"), `${JSON.stringify(figures, null, 2)}\n`);
-  console.log(JSON.stringify(figures));
-});
-
-function link(fields) {
-  const pairs = Object.entries(fields).map(([name, value]) => [`g0.${name}`, value]);
-  return `query?${new URLSearchParams(pairs)}`;
-}
-
-/**
- * Opens a page of the server and works with it. Errors, refused loads and requests to other servers
- * fail the test.
- */
-async function withPage(address, work, options = {}) {
-  const context = await browser.newContext({ viewport: { width: 1280, height: 860 }, ...options });
-  const page = await context.newPage();
-  const faults = [];
-  page.on("pageerror", (error) => faults.push(error.stack));
-  page.on("console", (message) => {
-    // The browser logs rejected queries, which are no fault of the page.
-    if (message.type() === "error" && !message.text().includes("status of 4")) {
-      faults.push(message.text());
-    }
-  });
-  page.on("request", (asked) => {
-    const { origin, protocol } = new URL(asked.url());
-    if (protocol !== "data:" && origin !== new URL(options.server ?? SERVER).origin) {
-      faults.push(`asks for ${asked.url()}`);
-    }
-  });
-  try {
-    await page.goto(new URL(address, `${options.server ?? SERVER}/`).href);
-    await work(page);
-    assert.deepEqual(faults, []);
-  } finally {
-    await context.close();
-  }
-}
-
-/** Number of coloured pixels of a graph; axes and their numbers are grey. */
-function colouredPixels(page, index = 0) {
-  return page.evaluate((at) => {
-    const canvas = document.querySelectorAll(".graph canvas:first-child")[at];
-    if (!canvas || canvas.width === 0) {
-      return 0;
-    }
-    const { data } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
-    let count = 0;
-    for (let byte = 0; byte < data.length; byte += 4) {
-      const [red, green, blue, alpha] = data.slice(byte, byte + 4);
-      const isGrey = Math.max(red, green, blue) - Math.min(red, green, blue) < 60;
-      count += alpha > 100 && !isGrey ? 1 : 0;
-    }
-    return count;
-  }, index);
-}
-
-async function drawn(page, index = 0) {
-  await page.waitForFunction(
-    (at) =>
-      document.querySelectorAll(".panel")[at] &&
-      !document.querySelectorAll(".panel")[at].ariaBusy &&
-      document.querySelectorAll(".graph canvas:first-child")[at]?.width > 0,
-    index,
-  );
-  return colouredPixels(page, index);
-}
-
-/** Waits until the response to the last run is shown. */
-function settled(page) {
-  return page.waitForFunction(() => !document.querySelector(".panel[aria-busy]"));
-}
-
-function shot(page, name) {
-  return page.screenshot({ path: join(OUTPUT, `${name}.png`) });
-}
-
-async function write(page, text) {
-  const area = page.locator(".editor textarea").first();
-  await area.fill("");
-  await area.pressSequentially(text);
-}
+import {
+  END,
+  LOAD,
+  SERVER,
+  colouredPixels,
+  drawn,
+  figures,
+  link,
+  settled,
+  shot,
+  withPage,
+  write,
+} from "./harness.mjs";
 
 test("a first visit shows examples over the server's own metrics", async () => {
   await withPage("", async (page) => {
@@ -277,9 +185,9 @@ test("suggestions name metrics, labels, values and functions", async () => {
     const has = (text) => options.filter({ hasText: text }).first().waitFor();
     await write(page, "su");
     await has("sum");
-    await write(page, "demo_l");
+    await write(page, "demo_lo");
     await has("demo_load");
-    await page.keyboard.press("Enter");
+    await page.keyboard.press("Tab");
     assert.equal(await page.locator(".editor textarea").inputValue(), "demo_load");
     await page.keyboard.type("{zo");
     await has("zone");
@@ -287,15 +195,16 @@ test("suggestions name metrics, labels, values and functions", async () => {
     await has("east");
     await shot(page, "suggestions");
     await page.keyboard.press("ArrowDown");
+    await page.keyboard.press("ArrowDown");
     await page.keyboard.press("Enter");
-    assert.equal(await page.locator(".editor textarea").inputValue(), 'demo_load{zone="north"');
+    assert.equal(await page.locator(".editor textarea").inputValue(), 'demo_load{zone="north"}');
     await page.keyboard.type("}");
     await page.keyboard.press("Enter");
     await page.locator(".figures-line").filter({ hasText: "33 series" }).waitFor();
     await write(page, "sum by (inst");
     await has("instance");
     await page.keyboard.press("Escape");
-    await page.getByRole("button", { name: "Queries of before" }).click();
+    await page.getByRole("button", { name: "Query history" }).click();
     await has('demo_load{zone="north"}');
   });
 });
@@ -399,7 +308,7 @@ test("the theme of the system applies until another one is chosen", async () => 
       assert.ok((await drawn(page)) > 5000);
       assert.ok((await brightness(page)) < 60);
       await shot(page, "dark");
-      await page.getByRole("button", { name: /^Colours/ }).click();
+      await page.getByRole("button", { name: /^Theme/ }).click();
       assert.ok((await brightness(page)) > 200);
       await page.reload();
       assert.ok((await brightness(page)) > 200);
@@ -438,6 +347,7 @@ test("a phone shows everything without horizontal scrolling", async () => {
 test("the keyboard reaches everything, and everything has a name", async () => {
   await withPage(LOAD, async (page) => {
     await drawn(page);
+    await page.locator(".graph").focus();
     await page.keyboard.press("/");
     assert.equal(await page.evaluate(() => document.activeElement.tagName), "TEXTAREA");
     await page.locator(".tabs [aria-selected=true]").focus();

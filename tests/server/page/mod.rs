@@ -16,6 +16,9 @@ const SERIES_COUNT: usize = 100;
 const SAMPLES_PER_SERIES: i64 = 500;
 const STEP_MS: i64 = 15_000;
 
+/// Files of tests in the browser.
+const BROWSER_TESTS: [&str; 2] = ["browser.mjs", "writing.mjs"];
+
 fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/server/page")
 }
@@ -60,8 +63,8 @@ fn the_page_works_in_a_browser() {
     let output = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap().join("ui");
     std::fs::create_dir_all(&output).unwrap();
     let status = node
-        .arg("--test")
-        .arg(folder().join("browser.mjs"))
+        .args(["--test", "--test-concurrency=1"])
+        .args(BROWSER_TESTS.map(|name| folder().join(name)))
         .env("SERVER", format!("http://{}", server.address))
         .env("LOAD_END_MS", end_ms.to_string())
         .env("OUTPUT", &output)
