@@ -10,9 +10,25 @@ const PANELS_MAX = 50;
 const RANGE_MS_MAX = 100 * 365 * 86_400_000;
 const TABS = { 0: "graph", 1: "table", graph: "graph", table: "table", explain: "explain" };
 
-/** A query as it is at first. */
+const MODES = new Set(["lines", "stacked", "heatmap"]);
+
+/**
+ * A query as it is at first.
+ *
+ * `offsetMs` is the offset of the range that it is compared with, 0 for none; `other` the second
+ * query of the graph, null for none.
+ */
 export function newPanel(expr = "") {
-  return { expr, tab: "graph", isStacked: false, stepMs: 0 };
+  return {
+    expr,
+    tab: "graph",
+    mode: "lines",
+    stepMs: 0,
+    hasTree: false,
+    hasExemplars: false,
+    offsetMs: 0,
+    other: null,
+  };
 }
 
 /** The state in a query string: { panels, rangeMs, endMs }; `endMs` is null for now. */
@@ -34,12 +50,18 @@ export function decode(search) {
 function panelOf(get) {
   const step = parseDuration(get("res_step") ?? get("step_input") ?? "");
   const isFixed = (get("res_type") ?? "fixed") !== "auto";
+  const offset = parseDuration(get("compare_offset") ?? "");
+  const mode = get("stacked") === "1" ? "stacked" : get("display_mode");
   return {
-    expr: get("expr"),
+    ...newPanel(get("expr")),
     // Links from before Prometheus 3 may name no tab: theirs was the table.
     tab: TABS[get("tab") ?? ""] ?? (get("range_input") === null ? "table" : "graph"),
-    isStacked: get("display_mode") === "stacked" || get("stacked") === "1",
+    mode: MODES.has(mode) ? mode : "lines",
     stepMs: isFixed && step > 0 ? step : 0,
+    hasTree: get("show_tree") === "1",
+    hasExemplars: get("show_exemplars") === "1",
+    offsetMs: offset > 0 && offset <= RANGE_MS_MAX ? offset : 0,
+    other: get("compare_expr"),
   };
 }
 
@@ -54,12 +76,24 @@ export function encode({ panels, rangeMs, endMs }) {
     if (endMs !== null) {
       set("end_input", formatTime(endMs, true));
     }
-    if (panel.isStacked) {
-      set("display_mode", "stacked");
+    if (panel.mode !== "lines") {
+      set("display_mode", panel.mode);
     }
     if (panel.stepMs > 0) {
       set("res_type", "fixed");
       set("res_step", String(panel.stepMs / 1000));
+    }
+    if (panel.hasTree) {
+      set("show_tree", "1");
+    }
+    if (panel.hasExemplars) {
+      set("show_exemplars", "1");
+    }
+    if (panel.offsetMs > 0) {
+      set("compare_offset", formatDuration(panel.offsetMs));
+    }
+    if (panel.other !== null) {
+      set("compare_expr", panel.other);
     }
   });
   return params.toString();

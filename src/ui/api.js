@@ -38,6 +38,9 @@ export async function ask(path, parameters = {}, signal = undefined) {
 }
 
 async function read(response) {
+  if (response.status === 204) {
+    return { data: null, warnings: [], infos: [] };
+  }
   const text = await response.text();
   let answer;
   try {

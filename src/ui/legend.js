@@ -88,8 +88,8 @@ export class Legend {
   }
 
   #row(row) {
-    const swatch = el("span", { class: "swatch" });
-    swatch.style.background = colour(row.index, isDark());
+    const swatch = el("span", { class: row.isDashed ? "swatch dashed" : "swatch" });
+    swatch.style.color = colour(row.colourOf ?? row.index, isDark());
     const name = el("span", { class: "name" }, row.short);
     const choose = (event) =>
       this.#choose(row.index, event.ctrlKey || event.metaKey || event.shiftKey);

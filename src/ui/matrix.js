@@ -51,3 +51,26 @@ export function summary(values) {
   }
   return { min, max, last, mean: count > 0 ? sum / count : NaN };
 }
+
+/** Labels without the name of the metric. */
+export function withoutName({ __name__: _, ...labels }) {
+  return labels;
+}
+
+/**
+ * The rows of a graph with its comparisons: rows of an earlier range are dashed and coloured like the
+ * rows with their labels, and the rows of two queries are named A and B.
+ */
+export function comparedRows({ first, earlier = null, second = null, offset = "" }) {
+  const named = (rows, name) =>
+    second === null ? rows : rows.map((row) => ({ ...row, short: `${name} ${row.short}` }));
+  const rows = named(first, "A");
+  const places = new Map(first.map(({ labels }, index) => [formatLabels(labels), index]));
+  const dashed = (earlier ?? []).map((row, index) => ({
+    ...row,
+    short: `${row.short} (${offset} before)`,
+    isDashed: true,
+    colourOf: places.get(formatLabels(row.labels)) ?? first.length + index,
+  }));
+  return [...rows, ...named(dashed, "A"), ...named(second ?? [], "B")];
+}

@@ -3,17 +3,15 @@
 import { ApiError, ask, known } from "./api.js";
 import { button, debounced, el, newId, select } from "./dom.js";
 import { Editor } from "./editor.js";
-import { Graph } from "./graph.js";
-import { Legend } from "./legend.js";
-import { gridRows, sharedLabels } from "./matrix.js";
-import { formatDuration, formatLabels } from "./numbers.js";
+import { formatDuration } from "./numbers.js";
 import { plan } from "./plan.js";
+import { RangeView } from "./range.js";
 import { stepFor } from "./scales.js";
 import { keepQuery } from "./settings.js";
 import { table } from "./table.js";
 
 const TABS = { graph: "Graph", table: "Table", explain: "Explain" };
-const SERIES_MAX = 1000;
+const MODES = { lines: "Lines", stacked: "Stacked", heatmap: "Heatmap" };
 const TABLE_MAX = 10_000;
 /** Time without a key after which an edited query is parsed. */
 const CHECK_MS = 250;
@@ -27,8 +25,7 @@ export class Panel {
    */
   constructor(state, { time, onChange, onZoom, onRemove }) {
     Object.assign(this, { state, time, onChange, onRemove, aborter: null });
-    this.graph = new Graph({ onZoom });
-    this.legend = new Legend(this.graph);
+    this.range = new RangeView({ onZoom, onQuery: (text) => this.#replace(text) });
     this.editor = new Editor(state.expr, {
       known,
       onRun: () => this.#submit(),
@@ -58,7 +55,7 @@ export class Panel {
 
   remove() {
     this.aborter?.abort();
-    this.graph.remove();
+    this.range.remove();
     this.element.remove();
   }
 
@@ -81,6 +78,9 @@ export class Panel {
     const started = performance.now();
     try {
       const answer = await this.#ask(tab, aborter.signal);
+      if (this.aborter !== aborter) {
+        return;
+      }
       this.#fail(null);
       this.#show(tab, answer, performance.now() - started);
     } catch (error) {
@@ -123,10 +123,19 @@ export class Panel {
     );
     const list = el("div", { class: "tabs", role: "tablist", "aria-label": "Shown as" }, this.tabs);
     list.addEventListener("keydown", (event) => this.#walkTabs(event));
-    this.stack = button("Stacked", () => this.#toggleStack(), {
+    this.modes = Object.entries(MODES).map(([mode, text]) =>
+      button(text, () => this.#setMode(mode), { class: "toggle", dataset: { mode } }),
+    );
+    const modes = el(
+      "div",
+      { class: "group", role: "group", "aria-label": "Drawn as" },
+      this.modes,
+    );
+    this.exemplars = button("Exemplars", () => this.#toggleExemplars(), {
       class: "toggle",
-      "aria-pressed": String(this.state.isStacked),
+      title: "Show exemplars as points",
     });
+    this.onlyGraph = [modes, this.exemplars];
     const steps = [...new Set([...STEPS, this.state.stepMs / 1000])].sort((a, b) => a - b);
     const options = steps.map((step) => [
       step,
@@ -136,7 +145,7 @@ export class Panel {
       this.state.stepMs = Number(value) * 1000;
       this.#changed();
     });
-    this.options = el("div", { class: "options" }, this.stack, step);
+    this.options = el("div", { class: "options" }, this.onlyGraph, step);
     return el("div", { class: "bar" }, list, this.figures, this.outdated, this.options);
   }
 
@@ -158,7 +167,20 @@ export class Panel {
       one.tabIndex = isChosen ? 0 : -1;
     }
     this.options.hidden = tab === "table";
-    this.stack.hidden = tab !== "graph";
+    this.onlyGraph.forEach((one) => (one.hidden = tab !== "graph"));
+    this.#showOptions();
+  }
+
+  /** Marks the options that hold. Classic histograms may be heatmaps; native ones always are. */
+  #showOptions() {
+    const mode = this.buckets === "native" ? "heatmap" : this.state.mode;
+    for (const one of this.modes) {
+      const name = one.dataset.mode;
+      one.setAttribute("aria-pressed", String(name === mode));
+      const isPossible = (name === "heatmap") === (this.buckets === "native");
+      one.hidden = name !== mode && !isPossible && this.buckets !== "classic";
+    }
+    this.exemplars.setAttribute("aria-pressed", String(this.state.hasExemplars));
   }
 
   #open(tab) {
@@ -168,10 +190,22 @@ export class Panel {
     }
   }
 
-  #toggleStack() {
-    this.state.isStacked = !this.state.isStacked;
-    this.stack.setAttribute("aria-pressed", String(this.state.isStacked));
+  #setMode(mode) {
+    this.state.mode = mode;
+    this.#showOptions();
     this.#changed();
+  }
+
+  #toggleExemplars() {
+    this.state.hasExemplars = !this.state.hasExemplars;
+    this.#showOptions();
+    this.#changed();
+  }
+
+  /** Runs another query in place of this one. */
+  #replace(text) {
+    this.editor.value = text;
+    this.#submit();
   }
 
   #submit() {
@@ -246,58 +280,42 @@ export class Panel {
       stepMs,
       count: Math.round((end - start) / stepMs) + 1,
     };
-    const parameters = { query, start: start / 1000, end: end / 1000, step: stepMs / 1000 };
-    return tab === "explain"
-      ? ask("query_range", { ...parameters, limit: 1, explain: true, stats: true }, signal)
-      : ask("query_range", { ...parameters, limit: SERIES_MAX }, signal);
+    if (tab === "graph") {
+      return this.range.load(this.state, this.grid, signal);
+    }
+    const times = { start: start / 1000, end: end / 1000, step: stepMs / 1000 };
+    return ask("query_range", { query, ...times, limit: 1, explain: true, stats: true }, signal);
   }
 
-  #show(tab, { data, warnings, infos }, tookMs) {
+  #show(tab, answer, tookMs) {
     const notes = [
-      ...warnings.map((text) => ["warning", text]),
-      ...infos.map((text) => ["info", text]),
+      ...answer.warnings.map((text) => ["warning", text]),
+      ...answer.infos.map((text) => ["info", text]),
     ];
     const shown =
       tab === "explain" ? notes.filter(([, text]) => !text.includes("due to limit")) : notes;
     this.notes.replaceChildren(...shown.map(([kind, text]) => el("p", { class: kind }, text)));
     const took = `${Math.round(tookMs)} ms`;
-    const count =
-      Array.isArray(data.result) && data.resultType !== "scalar" ? data.result.length : 1;
+    const count = answer.count ?? seriesCount(answer.data);
     this.figures.textContent = tab === "explain" ? took : `${count} series · ${took}`;
     if (tab === "table") {
-      this.view.replaceChildren(table(data));
+      this.view.replaceChildren(table(answer.data));
     } else if (tab === "explain") {
-      this.view.replaceChildren(plan(data.explain, data.stats));
+      this.view.replaceChildren(plan(answer.data.explain, answer.data.stats));
     } else {
-      this.#showGraph(data);
+      this.#showGraph(answer);
     }
   }
 
-  #showGraph({ result }) {
-    const { startMs, endMs, stepMs, count } = this.grid;
-    const rows = gridRows(result, startMs, stepMs, count);
-    if (!rows.some((row) => row.values.some((value) => !Number.isNaN(value)))) {
-      const hasHistograms = result.some((series) => series.histograms);
-      this.#clear(
-        hasHistograms
-          ? "These are native histograms. Draw their histogram_quantile(0.9, …), or look at the table."
-          : "No data in this range of time.",
-      );
-      return;
+  #showGraph(answer) {
+    this.buckets = answer.buckets;
+    this.#showOptions();
+    if (!this.range.element.isConnected) {
+      this.view.replaceChildren(this.range.element);
     }
-    const shared = sharedLabels(result.map((series) => series.metric));
-    const note = Object.keys(shared).length > 0 ? `All: ${formatLabels(shared)}` : "";
-    const isShown = this.graph.element.isConnected;
-    if (!isShown) {
-      this.view.replaceChildren(
-        this.graph.element,
-        el("p", { class: "shared" }),
-        this.legend.element,
-      );
+    if (!this.range.show(answer)) {
+      this.#clear("No data in this range of time.");
     }
-    this.view.querySelector(".shared").textContent = note;
-    this.graph.show({ startMs, endMs, stepMs, count, rows }, this.state.isStacked);
-    this.legend.show(rows);
   }
 
   #clear(text) {
@@ -324,6 +342,10 @@ export class Panel {
     this.message.textContent = error === null ? "" : plainWords(error.message);
     this.editor.mark(error === null ? null : error.message);
   }
+}
+
+function seriesCount({ resultType, result }) {
+  return Array.isArray(result) && resultType !== "scalar" ? result.length : 1;
 }
 
 /** Returns the error of the server's parser for a text, or null. */

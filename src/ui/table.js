@@ -1,6 +1,7 @@
 // An instant query's answer as a table.
 
 import { button, el } from "./dom.js";
+import { histogram } from "./histogram.js";
 import {
   formatAge,
   formatLabels,
@@ -135,25 +136,8 @@ function samplesCell({ values = [], histograms = [] }) {
   );
 }
 
-/** A native histogram: its figures, and its buckets as bars. */
-function histogramCell({ count, sum, buckets = [] }) {
-  const [total, whole] = [parseValue(count), parseValue(sum)];
-  const mean = total > 0 ? `, average ${formatNumber(whole / total)}` : "";
-  const counts = buckets.map((bucket) => parseValue(bucket[3]));
-  const most = Math.max(...counts, 0);
-  const bars = buckets.map(([, lower, upper], index) => {
-    const title = `${lower} to ${upper}: ${formatNumber(counts[index])}`;
-    const bar = el("span", { title });
-    bar.style.height = `${most > 0 ? (counts[index] / most) * 100 : 0}%`;
-    return bar;
-  });
-  const text = `count ${formatNumber(total)}, sum ${formatNumber(whole)}${mean}`;
-  return el(
-    "td",
-    { class: "number" },
-    text,
-    el("div", { class: "bars", role: "img", "aria-label": text }, bars),
-  );
+function histogramCell(value) {
+  return el("td", {}, histogram(value));
 }
 
 /** A time and how long ago that is. */

@@ -55,6 +55,8 @@ static FILES: [File; FILE_COUNT] = files![
     "address.js",
     "api.js",
     "brackets.js",
+    "buckets.js",
+    "chart.js",
     "complete.js",
     "decimate.js",
     "dom.js",
@@ -62,6 +64,8 @@ static FILES: [File; FILE_COUNT] = files![
     "explore.js",
     "favicon.svg",
     "graph.js",
+    "heatmap.js",
+    "histogram.js",
     "index.html",
     "legend.js",
     "lexer.js",
@@ -73,6 +77,7 @@ static FILES: [File; FILE_COUNT] = files![
     "panel.js",
     "plan.js",
     "query.js",
+    "range.js",
     "retention.js",
     "scales.js",
     "settings.js",
@@ -82,7 +87,7 @@ static FILES: [File; FILE_COUNT] = files![
     "theme.js",
     "words.js",
 ];
-const FILE_COUNT: usize = 29;
+const FILE_COUNT: usize = 34;
 
 /// Entity tags of the files, in order.
 static TAGS: LazyLock<Vec<HeaderValue>> =

@@ -134,7 +134,8 @@ test("stacked areas fill what lines leave open", async () => {
     await page.getByRole("button", { name: "Stacked" }).click();
     await page.waitForURL(/display_mode=stacked/);
     await settled(page);
-    await page.waitForFunction(() => document.querySelector(".toggle").ariaPressed === "true");
+    const stacked = page.getByRole("button", { name: "Stacked" });
+    assert.equal(await stacked.getAttribute("aria-pressed"), "true");
     const box = await page.locator(".graph").boundingBox();
     assert.ok((await colouredPixels(page)) > box.width * box.height * 0.3);
     await shot(page, "stacked");

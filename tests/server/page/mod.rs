@@ -17,7 +17,7 @@ const SAMPLES_PER_SERIES: i64 = 500;
 const STEP_MS: i64 = 15_000;
 
 /// Files of tests in the browser.
-const BROWSER_TESTS: [&str; 2] = ["browser.mjs", "writing.mjs"];
+const BROWSER_TESTS: [&str; 3] = ["browser.mjs", "writing.mjs", "charts.mjs"];
 
 fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/server/page")
@@ -57,7 +57,8 @@ fn the_page_works_in_a_browser() {
         }
     }
     let directory = temporary_directory("ui");
-    let server = Server::start(&directory.path().join("data"), &[]);
+    // OTLP in JSON is how the tests write histograms and exemplars.
+    let server = Server::start(&directory.path().join("data"), &["--web.enable-otlp-receiver"]);
     let end_ms = write_load(&server.address);
     wait_for_own_metrics(&server.address);
     let output = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap().join("ui");

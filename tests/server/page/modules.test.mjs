@@ -241,7 +241,9 @@ test("an address encodes the page, and links of Prometheus work", () => {
     endMs: Date.UTC(2026, 10, 22, 5, 10),
     panels: [
       { ...newPanel('x{a="b&c"} + 1'), tab: "table" },
-      { ...newPanel("y"), tab: "explain", isStacked: true, stepMs: 15_000 },
+      { ...newPanel("y"), tab: "explain", mode: "stacked", stepMs: 15_000, hasTree: true },
+      { ...newPanel("h"), mode: "heatmap", hasExemplars: true },
+      { ...newPanel("z"), offsetMs: 7 * 86_400_000, other: "z + 1" },
     ],
   };
   assert.deepEqual(decode(encode(state)), state);
@@ -254,7 +256,7 @@ test("an address encodes the page, and links of Prometheus work", () => {
   );
   assert.equal(link.rangeMs, 7_200_000);
   assert.equal(link.endMs, state.endMs);
-  assert.deepEqual(link.panels, [{ ...newPanel("a"), isStacked: true }, newPanel("b")]);
+  assert.deepEqual(link.panels, [{ ...newPanel("a"), mode: "stacked" }, newPanel("b")]);
   for (const search of [
     "?g0.expr=a&g0.range_input=x&g0.end_input=y&g0.tab=z",
     "?g0.expr=a&g0.range_input=-5m",
