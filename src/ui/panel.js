@@ -4,11 +4,12 @@ import { ApiError, ask, known } from "./api.js";
 import { button, debounced, el, newId, select } from "./dom.js";
 import { Editor } from "./editor.js";
 import { formatDuration } from "./numbers.js";
-import { plan } from "./plan.js";
+import { planDetails, queryFigures } from "./plan.js";
 import { RangeView } from "./range.js";
 import { stepFor } from "./scales.js";
 import { keepQuery } from "./settings.js";
 import { table } from "./table.js";
+import { QueryTree } from "./tree.js";
 
 const TABS = { graph: "Graph", table: "Table", explain: "Explain" };
 const MODES = { lines: "Lines", stacked: "Stacked", heatmap: "Heatmap" };
@@ -25,6 +26,7 @@ export class Panel {
    */
   constructor(state, { time, onChange, onZoom, onRemove }) {
     Object.assign(this, { state, time, onChange, onRemove, aborter: null });
+    this.tree = new QueryTree();
     this.range = new RangeView({ onZoom, onQuery: (text) => this.#replace(text) });
     this.editor = new Editor(state.expr, {
       known,
@@ -41,10 +43,12 @@ export class Panel {
       "Outdated: the query was edited. Enter runs it.",
     );
     this.view = el("div", { class: "view", role: "tabpanel", tabindex: "-1", id: newId("view") });
+    this.underEditor = el("div", { class: "under-editor" });
     this.element = el(
       "section",
       { class: "panel", "aria-label": "Query" },
       this.#head(),
+      this.underEditor,
       this.message,
       this.#bar(),
       this.notes,
@@ -55,6 +59,7 @@ export class Panel {
 
   remove() {
     this.aborter?.abort();
+    this.tree.stop();
     this.range.remove();
     this.element.remove();
   }
@@ -75,6 +80,7 @@ export class Panel {
       return;
     }
     this.element.setAttribute("aria-busy", "true");
+    this.#updateTree();
     const started = performance.now();
     try {
       const answer = await this.#ask(tab, aborter.signal);
@@ -98,7 +104,9 @@ export class Panel {
   }
 
   #head() {
+    this.treeButton = button("Query tree", () => this.#toggleTree(), { sign: "⋔", class: "tool" });
     const tools = [
+      this.treeButton,
       button("Query history", () => this.editor.showRecent(), { sign: "⟲", class: "tool" }),
       button("Format query", () => this.#format(), { sign: "≡", class: "tool" }),
       button("Remove this query", () => this.onRemove(this), { sign: "✕", class: "tool remove" }),
@@ -168,6 +176,7 @@ export class Panel {
     }
     this.options.hidden = tab === "table";
     this.onlyGraph.forEach((one) => (one.hidden = tab !== "graph"));
+    this.#placeTree();
     this.#showOptions();
   }
 
@@ -200,6 +209,30 @@ export class Panel {
     this.state.hasExemplars = !this.state.hasExemplars;
     this.#showOptions();
     this.#changed();
+  }
+
+  #toggleTree() {
+    this.state.hasTree = !this.state.hasTree;
+    this.#placeTree();
+    this.#updateTree();
+    this.onChange();
+  }
+
+  /** The tree is part of the explanation; in other tabs it is shown below the editor. */
+  #placeTree() {
+    const { hasTree, tab } = this.state;
+    this.treeButton.setAttribute("aria-pressed", String(hasTree));
+    if (tab !== "explain") {
+      this.underEditor.replaceChildren(hasTree ? this.tree.element : "");
+    }
+  }
+
+  #updateTree() {
+    if (this.state.hasTree || this.state.tab === "explain") {
+      this.tree.update(this.editor.value.trim(), this.time().endMs);
+    } else {
+      this.tree.stop();
+    }
   }
 
   /** Runs another query in place of this one. */
@@ -244,6 +277,9 @@ export class Panel {
     const isPending = this.editor.isOpen && this.message.hidden;
     if (this.editor.value === query && !isPending) {
       this.#tell(failure);
+      if (failure === null) {
+        this.#updateTree();
+      }
     } else if (isPending && failure !== null) {
       this.check();
     }
@@ -301,7 +337,10 @@ export class Panel {
     if (tab === "table") {
       this.view.replaceChildren(table(answer.data));
     } else if (tab === "explain") {
-      this.view.replaceChildren(plan(answer.data.explain, answer.data.stats));
+      const { explain, stats } = answer.data;
+      const parts = [queryFigures(stats), this.tree.element, explainHint(), planDetails(explain)];
+      this.view.replaceChildren(...parts);
+      this.tree.showCosts(this.state.expr, explain);
     } else {
       this.#showGraph(answer);
     }
@@ -332,7 +371,8 @@ export class Panel {
     if (error !== null) {
       this.figures.textContent = "";
       this.notes.replaceChildren();
-      this.view.replaceChildren();
+      // The tree shows which node fails.
+      this.view.replaceChildren(this.state.tab === "explain" ? this.tree.element : "");
     }
   }
 
@@ -346,6 +386,12 @@ export class Panel {
 
 function seriesCount({ resultType, result }) {
   return Array.isArray(result) && resultType !== "scalar" ? result.length : 1;
+}
+
+function explainHint() {
+  const text =
+    "Time is the sum over all threads and includes the nodes below; self time does not. Series and labels are those at the end of the range.";
+  return el("p", { class: "hint" }, text);
 }
 
 /** Returns the error of the server's parser for a text, or null. */

@@ -1,4 +1,4 @@
-// How a query was answered: its plan as a tree, with what each step cost.
+// The execution of a query: its figures, and its plan with the costs of each node.
 
 import { el } from "./dom.js";
 import { formatBytes, formatCount, formatDuration, formatSeconds, formatTime } from "./numbers.js";
@@ -18,42 +18,62 @@ const NAMES = {
   number: "Number",
   string: "String",
 };
-const COLUMNS = [
-  ["Series", (node) => node.series, formatCount],
+/** Columns of the costs of a node: name, value and format. */
+export const COSTS = [
   ["Samples", (node) => node.samplesDecoded ?? node.samples, formatCount],
   ["Size", (node) => node.bytes, formatBytes],
   ["Reads", (node) => node.reads, formatCount],
   ["Time", (node) => node.seconds, formatSeconds],
   ["Self time", (node) => node.ownSeconds, formatSeconds],
 ];
+const COLUMNS = [["Series", (node) => node.series, formatCount], ...COSTS];
 
-/** The plan as an element; `stats` are those of the whole query. */
-export function plan(explained, stats) {
+/** The figures of a query, from its statistics. */
+export function queryFigures(stats) {
+  const { timings, samples, storage } = stats;
+  const items = [
+    ["Total time", formatSeconds(timings.execTotalTime)],
+    ["Queue time", formatSeconds(timings.execQueueTime)],
+    ["Planning", formatSeconds(timings.queryPreparationTime)],
+    ["Evaluation", formatSeconds(timings.innerEvalTime)],
+    ["Samples", formatCount(samples.samplesRead)],
+    ["Object store reads", storage ? `${storage.reads} (${formatBytes(storage.readBytes)})` : "0"],
+  ];
+  const shown = items.map(([name, value]) =>
+    el("div", {}, el("dt", {}, name), el("dd", {}, value)),
+  );
+  return el("dl", { class: "figures" }, shown);
+}
+
+/** The plan as a table that can be unfolded. */
+export function planDetails(explained) {
   const lines = [];
   walk(explained, 0, lines);
-  const total = Math.max(explained.seconds ?? 0, 1e-9);
   const heads = COLUMNS.map(([name]) => el("th", { class: "number", scope: "col" }, name));
   const table = el(
     "table",
-    { class: "plan", role: "treegrid", "aria-label": "Plan" },
-    el("thead", {}, el("tr", {}, el("th", { scope: "col" }, "Step"), ...heads)),
+    { class: "plan", role: "treegrid", "aria-label": "Execution plan" },
+    el("thead", {}, el("tr", {}, el("th", { scope: "col" }, "Node"), ...heads)),
     el(
       "tbody",
       {},
-      lines.map(({ node, depth }) => line(node, depth, total)),
+      lines.map(({ node, depth }) => line(node, depth, explained)),
     ),
   );
   return el(
-    "div",
-    { class: "scrolled", tabindex: "0", role: "region", "aria-label": "Plan of the query" },
-    costs(stats),
-    table,
-    el(
-      "p",
-      { class: "hint" },
-      "Data flows from the bottom up. Time is the sum over all threads and includes the nodes below; self time does not.",
-    ),
+    "details",
+    {},
+    el("summary", {}, "Execution plan"),
+    el("div", { class: "scrolled", tabindex: "0", role: "region", "aria-label": "Plan" }, table),
   );
+}
+
+/** A bar of the self time of a node, by the time of the whole plan. */
+export function selfTimeBar(node, explained) {
+  const bar = el("span", { class: "share" });
+  const total = Math.max(explained.seconds ?? 0, 1e-9);
+  bar.style.width = `${Math.min(100, (node.ownSeconds / total) * 100)}%`;
+  return bar;
 }
 
 function walk(node, depth, lines) {
@@ -61,7 +81,7 @@ function walk(node, depth, lines) {
   (node.children ?? []).forEach((child) => walk(child, depth + 1, lines));
 }
 
-function line(node, depth, total) {
+function line(node, depth, explained) {
   const step = el(
     "td",
     {},
@@ -75,9 +95,7 @@ function line(node, depth, total) {
     return el("td", { class: "number" }, value === undefined ? "" : format(value));
   });
   if (node.ownSeconds !== undefined) {
-    const bar = el("span", { class: "share" });
-    bar.style.width = `${Math.min(100, (node.ownSeconds / total) * 100)}%`;
-    cells.at(-1).append(bar);
+    cells.at(-1).append(selfTimeBar(node, explained));
   }
   return el("tr", { "aria-level": depth + 1 }, step, ...cells);
 }
@@ -101,23 +119,4 @@ function readable(text) {
       /(at|from|to) (-?\d{10,})/g,
       (_, word, ms) => `${word} ${formatTime(Number(ms), settings.isUtc)}`,
     );
-}
-
-function costs(stats) {
-  if (!stats) {
-    return null;
-  }
-  const { timings, samples, storage } = stats;
-  const items = [
-    ["Total time", formatSeconds(timings.execTotalTime)],
-    ["Queue time", formatSeconds(timings.execQueueTime)],
-    ["Planning", formatSeconds(timings.queryPreparationTime)],
-    ["Evaluation", formatSeconds(timings.innerEvalTime)],
-    ["Samples", formatCount(samples.samplesRead)],
-    ["Object store reads", storage ? `${storage.reads} (${formatBytes(storage.readBytes)})` : "0"],
-  ];
-  const shown = items.map(([name, value]) =>
-    el("div", {}, el("dt", {}, name), el("dd", {}, value)),
-  );
-  return el("dl", { class: "figures" }, shown);
 }

@@ -70,6 +70,7 @@ static FILES: [File; FILE_COUNT] = files![
     "legend.js",
     "lexer.js",
     "main.js",
+    "matching.js",
     "matrix.js",
     "metrics.js",
     "numbers.js",
@@ -83,11 +84,13 @@ static FILES: [File; FILE_COUNT] = files![
     "settings.js",
     "status.js",
     "style.css",
+    "syntax.js",
     "table.js",
     "theme.js",
+    "tree.js",
     "words.js",
 ];
-const FILE_COUNT: usize = 34;
+const FILE_COUNT: usize = 37;
 
 /// Entity tags of the files, in order.
 static TAGS: LazyLock<Vec<HeaderValue>> =

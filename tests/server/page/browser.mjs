@@ -214,6 +214,7 @@ test("the plan has all steps with their costs", async () => {
   const query = { expr: "sum by (zone) (rate(demo_load[5m]))", tab: "explain" };
   await withPage(link({ ...query, range_input: "1h", end_input: END }), async (page) => {
     const rows = page.locator(".plan tbody tr");
+    await page.locator("summary").filter({ hasText: "Execution plan" }).click();
     await rows.first().waitFor();
     const cells = await rows.evaluateAll((all) =>
       all.map((row) => [...row.children].map((cell) => cell.textContent.trim())),

@@ -17,7 +17,7 @@ const SAMPLES_PER_SERIES: i64 = 500;
 const STEP_MS: i64 = 15_000;
 
 /// Files of tests in the browser.
-const BROWSER_TESTS: [&str; 3] = ["browser.mjs", "writing.mjs", "charts.mjs"];
+const BROWSER_TESTS: [&str; 4] = ["browser.mjs", "writing.mjs", "charts.mjs", "tree.mjs"];
 
 fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/server/page")
