@@ -30,6 +30,15 @@ export class Legend {
     this.#list();
   }
 
+  /** The rows that are drawn, as `show` got them. */
+  shownRows() {
+    return this.rows.filter((row) => this.#isShown(row));
+  }
+
+  #isShown(row) {
+    return this.chosen.size === 0 ? this.#fits(row) : this.chosen.has(row.index);
+  }
+
   #controls() {
     const input = el("input", {
       type: "search",
@@ -133,9 +142,8 @@ export class Legend {
   }
 
   #apply() {
-    const isShown = (row) =>
-      this.chosen.size === 0 ? this.#fits(row) : this.chosen.has(row.index);
-    this.graph.hide(new Set(this.rows.filter((row) => !isShown(row)).map((row) => row.index)));
+    const hidden = this.rows.filter((row) => !this.#isShown(row)).map((row) => row.index);
+    this.graph.hide(new Set(hidden));
     this.#mark();
   }
 

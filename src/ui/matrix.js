@@ -74,3 +74,10 @@ export function comparedRows({ first, earlier = null, second = null, offset = ""
   }));
   return [...rows, ...named(dashed, "A"), ...named(second ?? [], "B")];
 }
+
+/** The names of all labels, that of the metric first. */
+export function labelColumns(result) {
+  const names = new Set(result.flatMap(({ metric }) => Object.keys(metric)));
+  const others = [...names].filter((name) => name !== "__name__").sort();
+  return names.has("__name__") ? ["__name__", ...others] : others;
+}

@@ -335,7 +335,7 @@ export class Panel {
     const count = answer.count ?? seriesCount(answer.data);
     this.figures.textContent = tab === "explain" ? took : `${count} series · ${took}`;
     if (tab === "table") {
-      this.view.replaceChildren(table(answer.data));
+      this.view.replaceChildren(table(answer.data, this.state.expr));
     } else if (tab === "explain") {
       const { explain, stats } = answer.data;
       const parts = [queryFigures(stats), this.tree.element, explainHint(), planDetails(explain)];

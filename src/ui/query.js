@@ -3,6 +3,7 @@
 import { decode, encode, newPanel } from "./address.js";
 import { ask, metricNames } from "./api.js";
 import { button, el, select } from "./dom.js";
+import { copy } from "./export.js";
 import { formatDuration, formatTime, parseDuration, parseTime } from "./numbers.js";
 import { Panel } from "./panel.js";
 import { onChange, settings } from "./settings.js";
@@ -116,6 +117,7 @@ export class QueryPage {
       role: "alert",
       hidden: true,
     });
+    this.told = el("span", { class: "hint all", role: "status" });
     const refreshes = REFRESHES.map((s) => [
       s,
       s === 0 ? "Refresh: off" : `Refresh: ${formatDuration(s * 1000)}`,
@@ -141,8 +143,17 @@ export class QueryPage {
         button("Now", () => this.#setTime(this.state.rangeMs, null), { class: "now" }),
       ),
       refresh,
-      button("Run all", () => this.#runAll(), { class: "all" }),
+      this.told,
+      button("Share", () => this.#share(), { title: "Copy the address of this page" }),
+      button("Run all", () => this.#runAll()),
       this.timeError,
+    );
+  }
+
+  async #share() {
+    this.told.textContent = await copy(location.href).then(
+      () => "Address copied",
+      (error) => error.message,
     );
   }
 

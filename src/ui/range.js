@@ -1,15 +1,16 @@
 // The result of a range query: lines, stacked areas or a heatmap, with exemplars and comparisons.
 
 import { ask } from "./api.js";
-import { histogramKind, histogramRows } from "./buckets.js";
+import { histogramKind, histogramRows, rangeText } from "./buckets.js";
 import { button, el, select } from "./dom.js";
+import { chartImage, fileName, gridCsv, save } from "./export.js";
 import { Graph } from "./graph.js";
 import { Heatmap } from "./heatmap.js";
 import { axisChoice } from "./histogram.js";
 import { Legend } from "./legend.js";
 import { comparedRows, gridRows, sharedLabels, withoutName } from "./matrix.js";
 import { formatCount, formatDuration, formatLabels, parseValue } from "./numbers.js";
-import { heatColour, quantileColour } from "./palette.js";
+import { colour, heatColour, quantileColour } from "./palette.js";
 import { isDark } from "./settings.js";
 
 const SERIES_MAX = 1000;
@@ -27,6 +28,11 @@ export class RangeView {
     this.legend = new Legend(this.graph);
     this.shared = el("p", { class: "shared" });
     this.heatControls = el("div", { class: "heat-controls" });
+    const save = (kind) => () => this.#save(kind);
+    this.exports = el("div", { class: "exports" }, [
+      button("PNG", save("png"), { title: "Save the graph as an image" }),
+      button("CSV", save("csv"), { title: "Save the values of the graph" }),
+    ]);
     this.element = el("div", {});
   }
 
@@ -35,9 +41,26 @@ export class RangeView {
     this.heatmap.remove();
   }
 
-  /** The chart that is shown. */
-  get chart() {
-    return this.heatmap.element.isConnected ? this.heatmap : this.graph;
+  /** Saves the chart as it is shown. */
+  async #save(kind) {
+    const { kind: heatKind, state, heat } = this.loaded;
+    const isHeat = heatKind !== null;
+    if (kind === "csv") {
+      const rows = isHeat ? heatRows(heat) : this.legend.shownRows();
+      const { startMs, stepMs, count } = this.loaded.grid;
+      const text = gridCsv({ startMs, stepMs, count, rows });
+      save(fileName(state.expr, "csv"), "text/csv", text);
+      return;
+    }
+    const named = isHeat ? heat.quantiles : this.legend.shownRows();
+    const names = named.map((row, index) => ({
+      name: row.name ?? row.short,
+      colour: isHeat
+        ? quantileColour(index, isDark())
+        : colour(row.colourOf ?? row.index, isDark()),
+    }));
+    const image = await chartImage(isHeat ? this.heatmap : this.graph, state.expr, names);
+    save(fileName(state.expr, "png"), "image/png", image);
   }
 
   /**
@@ -90,6 +113,7 @@ export class RangeView {
 
   /** Shows what `load` returned; false if there is nothing to draw. */
   show(loaded) {
+    this.loaded = loaded;
     return loaded.kind === null ? this.#showLines(loaded) : this.#showHeatmap(loaded);
   }
 
@@ -115,7 +139,7 @@ export class RangeView {
     }
     const shared = sharedLabels(rows.map((row) => row.labels));
     const note = Object.keys(shared).length > 0 ? `All: ${formatLabels(shared)}` : "";
-    this.#place(this.graph.element, this.shared, this.legend.element);
+    this.#place(this.graph.element, this.exports, this.shared, this.legend.element);
     this.shared.textContent = note;
     this.graph.exemplars = exemplars;
     this.graph.show({ ...grid, rows }, state.mode === "stacked");
@@ -128,7 +152,7 @@ export class RangeView {
     if (!heat.columns.some((column) => column?.length > 0)) {
       return false;
     }
-    this.#place(this.heatControls, this.heatmap.element, this.shared);
+    this.#place(this.heatControls, this.heatmap.element, this.exports, this.shared);
     const { labels } = heat;
     this.shared.textContent = Object.keys(labels).length > 0 ? formatLabels(labels) : "";
     this.heatmap.exemplars = exemplars;
@@ -193,6 +217,24 @@ export class RangeView {
       button("Show the rate", () => this.onQuery(query), { class: "inline", title: query }),
     );
   }
+}
+
+/** The buckets and quantiles of a heatmap as rows. */
+function heatRows({ columns, quantiles }) {
+  const rows = new Map();
+  columns.forEach((column, index) =>
+    (column ?? []).forEach((bucket) => {
+      const name = rangeText(bucket);
+      const row = rows.get(name) ?? {
+        short: name,
+        values: new Float64Array(columns.length).fill(NaN),
+      };
+      row.values[index] = bucket.count;
+      rows.set(name, row);
+    }),
+  );
+  const lines = quantiles.map(({ name, values }) => ({ short: name, values }));
+  return [...rows.values(), ...lines];
 }
 
 function quantileNames(quantiles) {

@@ -1,113 +1,173 @@
-// An instant query's answer as a table.
+// The result of an instant query as a table: a column for each label, sorted, filtered and exported.
 
 import { button, el } from "./dom.js";
+import { copy, csv, fileName, save } from "./export.js";
 import { histogram } from "./histogram.js";
-import {
-  formatAge,
-  formatLabels,
-  formatNumber,
-  formatTime,
-  labelName,
-  parseValue,
-} from "./numbers.js";
+import { labelColumns } from "./matrix.js";
+import { formatAge, formatLabels, formatNumber, formatTime, parseValue } from "./numbers.js";
 import { settings } from "./settings.js";
 
 const ROWS_MAX = 1000;
 const SAMPLES_MAX = 100;
+const FILTER_FROM = 4;
+const VALUE = "value";
 
-/** The answer `{ resultType, result }` as an element; times are told by `endMs`. */
-export function table({ resultType, result }) {
-  switch (resultType) {
-    case "scalar":
-      return rows([{ metric: null, cells: [valueCell(result[1])] }], 1);
-    case "string":
-      return rows([{ metric: null, cells: [el("td", {}, result[1])] }], 1);
-    case "matrix":
-      return rows(
-        result.map((series) => ({ ...series, cells: [samplesCell(series)] })),
-        result.length,
+/** The result `{ resultType, result }` of a query as an element. */
+export function table({ resultType, result }, expr) {
+  if (resultType === "scalar" || resultType === "string") {
+    const cell =
+      resultType === "scalar" ? valueCell(result[1]) : el("td", { class: "text" }, result[1]);
+    const head = el("tr", {}, el("th", { scope: "col", class: "number" }, "Value"));
+    return scrolled(
+      el("table", { class: "result" }, el("thead", {}, head), el("tbody", {}, el("tr", {}, cell))),
+    );
+  }
+  if (result.length === 0) {
+    return el("p", { class: "empty" }, "No series at this time.");
+  }
+  return new ResultTable(result, expr).element;
+}
+
+/** Series with their labels in columns: { element }. */
+class ResultTable {
+  constructor(result, expr) {
+    this.expr = expr;
+    this.result = result;
+    this.columns = labelColumns(result);
+    this.rows = result.map((series, index) => ({
+      ...{ index, series, metric: series.metric },
+      value: series.value ? parseValue(series.value[1]) : NaN,
+      text: formatLabels(series.metric).toLowerCase(),
+    }));
+    Object.assign(this, { filter: "", sorted: { column: null, isDown: true } });
+    this.heads = el("tr", {});
+    this.body = el("tbody", {});
+    this.more = el("p", { class: "hint" });
+    const whole = el("table", { class: "result" }, el("thead", {}, this.heads), this.body);
+    this.element = el("div", {}, this.#controls(), scrolled(whole), this.more);
+    this.#list();
+  }
+
+  #controls() {
+    const input = el("input", {
+      type: "search",
+      placeholder: `Filter ${this.rows.length} series`,
+      "aria-label": "Filter series",
+      oninput: () => {
+        this.filter = input.value.trim().toLowerCase();
+        this.#list();
+      },
+    });
+    const told = el("span", { class: "hint", role: "status" });
+    const copied = () =>
+      copy(csv(this.#cells())).then(
+        () => (told.textContent = "Copied"),
+        (error) => (told.textContent = error.message),
       );
-    default:
-      return vector(result);
+    const buttons = [
+      told,
+      button("Copy", copied, { title: "Copy the table as CSV" }),
+      button("CSV", () => save(fileName(this.expr, "csv"), "text/csv", csv(this.#cells()))),
+      button("JSON", () => save(fileName(this.expr, "json"), "application/json", this.#json())),
+    ];
+    const shown = this.rows.length >= FILTER_FROM ? input : "";
+    return el("div", { class: "controls" }, shown, el("div", { class: "exports" }, buttons));
+  }
+
+  #list() {
+    const columns = [...this.columns, VALUE];
+    this.heads.replaceChildren(...columns.map((column) => this.#head(column)));
+    const fitting = this.#fitting();
+    const shown = fitting.slice(0, ROWS_MAX);
+    this.body.replaceChildren(...shown.map((row) => this.#row(row)));
+    const isCut = fitting.length > shown.length;
+    this.more.textContent = isCut ? `The first ${shown.length} of ${fitting.length} series.` : "";
+  }
+
+  #head(column) {
+    const { column: sorted, isDown } = this.sorted;
+    const isNumber = column === VALUE;
+    const order = sorted === column ? (isDown ? "descending" : "ascending") : "none";
+    const sort = () => {
+      // Values begin with the largest, labels with the first.
+      this.sorted = { column, isDown: sorted === column ? !isDown : isNumber };
+      this.#list();
+      this.heads.children[[...this.columns, VALUE].indexOf(column)].firstChild.focus();
+    };
+    const name = isNumber ? "Value" : column === "__name__" ? "Metric" : column;
+    const properties = { scope: "col", class: isNumber ? "number" : null, "aria-sort": order };
+    return el("th", properties, button(name, sort));
+  }
+
+  #fitting() {
+    const words = this.filter.split(/\s+/).filter(Boolean);
+    const fitting = this.rows.filter(({ text }) => words.every((word) => text.includes(word)));
+    const { column, isDown } = this.sorted;
+    if (column === null) {
+      return fitting;
+    }
+    const by =
+      column === VALUE
+        ? (a, b) => orderOf(a.value) - orderOf(b.value)
+        : (a, b) => compareTexts(a.metric[column] ?? "", b.metric[column] ?? "");
+    return fitting.sort((a, b) => (isDown ? -by(a, b) : by(a, b)) || a.index - b.index);
+  }
+
+  #row({ metric, series }) {
+    const cells = this.columns.map((column) => {
+      const kind = column === "__name__" ? "metric" : "label-value";
+      return el("td", { class: kind }, metric[column] ?? "");
+    });
+    return el("tr", {}, cells, resultCell(series));
+  }
+
+  /** The rows as they are listed, without a limit. */
+  #cells() {
+    const rows = this.#fitting().flatMap(({ metric, series }) => {
+      const labels = this.columns.map((column) => metric[column] ?? "");
+      return samplesOf(series).map(([time, value]) => [...labels, time, value]);
+    });
+    return [[...this.columns, "timestamp", VALUE], ...rows];
+  }
+
+  #json() {
+    return `${JSON.stringify(
+      this.#fitting().map(({ series }) => series),
+      null,
+      2,
+    )}\n`;
   }
 }
 
-function vector(result) {
-  const all = result.map((series) => ({
-    metric: series.metric,
-    value: series.value ? parseValue(series.value[1]) : NaN,
-    cells: [series.value ? valueCell(series.value[1]) : histogramCell(series.histogram[1])],
-  }));
-  const holder = el("div", {});
-  let order = null;
-  const show = () => {
-    const sorted =
-      order === null ? all : [...all].sort((a, b) => order * (compared(a) - compared(b)));
-    const heads = { sort, order: order === null ? "none" : order < 0 ? "descending" : "ascending" };
-    holder.replaceChildren(rows(sorted, all.length, heads));
-  };
-  const sort = () => {
-    order = order === null ? -1 : -order;
-    show();
-  };
-  show();
-  return holder;
-}
-
-function compared({ value }) {
+/** NaN is below all numbers; infinities are comparable. */
+function orderOf(value) {
   return Number.isNaN(value)
     ? -Number.MAX_VALUE
     : Math.max(-Number.MAX_VALUE, Math.min(Number.MAX_VALUE, value));
 }
 
-function rows(all, count, heads = null) {
-  if (count === 0) {
-    return el("p", { class: "empty" }, "No series at this time.");
-  }
-  const shown = all.slice(0, ROWS_MAX);
-  const value = heads === null ? "Value" : button("Value", heads.sort);
-  const head = el(
-    "tr",
-    {},
-    all[0].metric === null ? null : el("th", {}, "Series"),
-    el("th", { class: "number", "aria-sort": heads?.order }, value),
-  );
-  const body = shown.map(({ metric, cells }) =>
-    el("tr", {}, metric === null ? null : el("td", {}, labels(metric)), cells),
-  );
-  return el(
-    "div",
-    { class: "scrolled", tabindex: "0", role: "region", "aria-label": "Result" },
-    el("table", { class: "result" }, el("thead", {}, head), el("tbody", {}, body)),
-    count > shown.length
-      ? el("p", { class: "hint" }, `The first ${shown.length} of ${count} series.`)
-      : null,
-  );
+const { compare: compareTexts } = new Intl.Collator("en", { numeric: true });
+
+/** Pairs of a time in seconds and a value as text; of a histogram its count and sum. */
+function samplesOf({ value, histogram: single, values = [], histograms = [] }) {
+  const floats = value ? [value] : values;
+  const counted = (single ? [single] : histograms).map(([time, { count, sum }]) => [
+    time,
+    `count=${count} sum=${sum}`,
+  ]);
+  return [...floats, ...counted];
 }
 
-/** Labels in colours. */
-export function labels(metric) {
-  const { __name__: name, ...rest } = metric;
-  const pairs = Object.entries(rest);
-  if (name === undefined && pairs.length === 0) {
-    return el("code", { class: "series" }, "{}");
+function scrolled(whole) {
+  const region = { class: "scrolled", tabindex: "0", role: "region", "aria-label": "Result" };
+  return el("div", region, whole);
+}
+
+function resultCell(series) {
+  if (series.histogram) {
+    return el("td", {}, histogram(series.histogram[1]));
   }
-  const shown = pairs.flatMap(([label, value], index) => [
-    index > 0 ? ", " : "",
-    el(
-      "span",
-      { class: "pair" },
-      el("span", { class: "label" }, labelName(label)),
-      "=",
-      el("span", { class: "string" }, JSON.stringify(value)),
-    ),
-  ]);
-  return el(
-    "code",
-    { class: "series" },
-    name === undefined ? null : el("span", { class: "metric" }, formatLabels({ __name__: name })),
-    pairs.length > 0 ? ["{", ...shown, "}"] : null,
-  );
+  return series.value ? valueCell(series.value[1]) : samplesCell(series);
 }
 
 function valueCell(text) {
@@ -115,15 +175,14 @@ function valueCell(text) {
   return el("td", { class: "number", title: text }, formatNumber(value));
 }
 
-function samplesCell({ values = [], histograms = [] }) {
-  const samples = [...values.map(([time, text]) => [time, formatNumber(parseValue(text))])];
-  samples.push(...histograms.map(([time, { count, sum }]) => [time, `count ${count}, sum ${sum}`]));
+function samplesCell(series) {
+  const samples = samplesOf(series);
   const shown = samples.slice(-SAMPLES_MAX);
   const lines = shown.map(([time, text]) =>
     el(
       "tr",
       {},
-      el("td", { class: "number" }, text),
+      el("td", { class: "number" }, text.includes("=") ? text : formatNumber(parseValue(text))),
       el("td", { class: "when" }, formatTime(time * 1000, settings.isUtc)),
     ),
   );
@@ -134,10 +193,6 @@ function samplesCell({ values = [], histograms = [] }) {
     el("table", { class: "samples" }, el("tbody", {}, lines)),
     rest > 0 ? el("p", { class: "hint" }, `and ${rest} before`) : null,
   );
-}
-
-function histogramCell(value) {
-  return el("td", {}, histogram(value));
 }
 
 /** A time and how long ago that is. */

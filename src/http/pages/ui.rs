@@ -62,6 +62,7 @@ static FILES: [File; FILE_COUNT] = files![
     "dom.js",
     "editor.js",
     "explore.js",
+    "export.js",
     "favicon.svg",
     "graph.js",
     "heatmap.js",
@@ -90,7 +91,7 @@ static FILES: [File; FILE_COUNT] = files![
     "tree.js",
     "words.js",
 ];
-const FILE_COUNT: usize = 37;
+const FILE_COUNT: usize = 38;
 
 /// Entity tags of the files, in order.
 static TAGS: LazyLock<Vec<HeaderValue>> =

@@ -17,7 +17,8 @@ const SAMPLES_PER_SERIES: i64 = 500;
 const STEP_MS: i64 = 15_000;
 
 /// Files of tests in the browser.
-const BROWSER_TESTS: [&str; 4] = ["browser.mjs", "writing.mjs", "charts.mjs", "tree.mjs"];
+const BROWSER_TESTS: [&str; 5] =
+    ["browser.mjs", "writing.mjs", "charts.mjs", "tree.mjs", "results.mjs"];
 
 fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/server/page")
