@@ -16,8 +16,17 @@ const COLOURED_MAX = 20_000;
 /** The box: { element, value, isOpen, focus(), mark(message), showRecent() }. */
 export class Editor {
   /** `known` answers the completion; `onRun` and `onEdit` are called after Enter and after edits. */
-  constructor(value, { known, onRun, onEdit }) {
-    Object.assign(this, { known, onRun, onEdit, items: [], chosen: -1, marked: null, asked: 0 });
+  constructor(value, { known, name = "Query", onRun, onEdit }) {
+    Object.assign(this, {
+      known,
+      name,
+      onRun,
+      onEdit,
+      items: [],
+      chosen: -1,
+      marked: null,
+      asked: 0,
+    });
     this.list = el("ul", { role: "listbox", id: newId("choices"), "aria-label": "Suggestions" });
     this.list.addEventListener("pointerdown", (event) => this.#pointed(event));
     const keys = el("p", { class: "hint" }, "↑ ↓ choose · Tab takes · Enter runs · Esc closes");
@@ -72,7 +81,7 @@ export class Editor {
 
   #textArea(value) {
     const area = el("textarea", {
-      "aria-label": "Query",
+      "aria-label": this.name,
       role: "combobox",
       "aria-autocomplete": "list",
       "aria-controls": this.list.id,

@@ -14,6 +14,8 @@ import { QueryTree } from "./tree.js";
 const TABS = { graph: "Graph", table: "Table", explain: "Explain" };
 const MODES = { lines: "Lines", stacked: "Stacked", heatmap: "Heatmap" };
 const TABLE_MAX = 10_000;
+/** Offsets of the range that a graph is compared with, in ms. */
+const OFFSETS = [0, 1, 24, 7 * 24, 28 * 24].map((hours) => hours * 3_600_000);
 /** Time without a key after which an edited query is parsed. */
 const CHECK_MS = 250;
 const STEPS = [0, 1, 5, 10, 15, 30, 60, 300, 900, 3600, 86_400];
@@ -48,6 +50,7 @@ export class Panel {
       "section",
       { class: "panel", "aria-label": "Query" },
       this.#head(),
+      this.secondRow,
       this.underEditor,
       this.message,
       this.#bar(),
@@ -105,7 +108,13 @@ export class Panel {
 
   #head() {
     this.treeButton = button("Query tree", () => this.#toggleTree(), { sign: "⋔", class: "tool" });
+    this.secondButton = button("Second query in this graph", () => this.#toggleSecond(), {
+      ...{ sign: "+B", class: "tool" },
+    });
+    this.secondRow = el("div", { class: "second" });
+    this.#placeSecond();
     const tools = [
+      this.secondButton,
       this.treeButton,
       button("Query history", () => this.editor.showRecent(), { sign: "⟲", class: "tool" }),
       button("Format query", () => this.#format(), { sign: "≡", class: "tool" }),
@@ -143,7 +152,7 @@ export class Panel {
       class: "toggle",
       title: "Show exemplars as points",
     });
-    this.onlyGraph = [modes, this.exemplars];
+    this.onlyGraph = [modes, this.exemplars, this.#compareChoice()];
     const steps = [...new Set([...STEPS, this.state.stepMs / 1000])].sort((a, b) => a - b);
     const options = steps.map((step) => [
       step,
@@ -155,6 +164,47 @@ export class Panel {
     });
     this.options = el("div", { class: "options" }, this.onlyGraph, step);
     return el("div", { class: "bar" }, list, this.figures, this.outdated, this.options);
+  }
+
+  /** Choice of the range that the graph is compared with. */
+  #compareChoice() {
+    const offsets = [...new Set([...OFFSETS, this.state.offsetMs])].sort((a, b) => a - b);
+    const options = offsets.map((ms) => [
+      ms,
+      ms === 0 ? "Compare: off" : `Compare: ${formatDuration(ms)} before`,
+    ]);
+    return select("Compare with", options, this.state.offsetMs, (value) => {
+      this.state.offsetMs = Number(value);
+      this.#changed();
+    });
+  }
+
+  /** Shows or hides the box of a second query, which is drawn in the same graph. */
+  #toggleSecond() {
+    this.state.other = this.state.other === null ? "" : null;
+    this.#placeSecond();
+    if (this.second) {
+      this.second.focus();
+    } else {
+      this.#changed();
+    }
+  }
+
+  #placeSecond() {
+    const isShown = this.state.other !== null;
+    this.secondButton.setAttribute("aria-pressed", String(isShown));
+    if (isShown && !this.second) {
+      this.second = new Editor(this.state.other, {
+        known,
+        name: "Second query",
+        onRun: () => this.#submit(),
+        onEdit: () => this.#markOutdated(),
+      });
+    } else if (!isShown) {
+      this.second = null;
+    }
+    const parts = isShown ? [el("span", { class: "letter" }, "B"), this.second.element] : [];
+    this.secondRow.replaceChildren(...parts);
   }
 
   #walkTabs(event) {
@@ -243,6 +293,7 @@ export class Panel {
 
   #submit() {
     this.state.expr = this.editor.value.trim();
+    this.state.other = this.second ? this.second.value.trim() : null;
     if (this.state.expr !== "") {
       keepQuery(this.state.expr);
     }
@@ -261,8 +312,10 @@ export class Panel {
   }
 
   #markOutdated() {
-    const { expr } = this.state;
-    const isOutdated = expr !== "" && this.editor.value.trim() !== expr.trim();
+    const { expr, other } = this.state;
+    const isEdited = (editor, text) => editor && editor.value.trim() !== text.trim();
+    const isOutdated =
+      expr !== "" && (isEdited(this.editor, expr) || isEdited(this.second, other ?? ""));
     this.outdated.hidden = !isOutdated;
     this.element.classList.toggle("is-outdated", isOutdated);
   }

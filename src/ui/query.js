@@ -4,15 +4,17 @@ import { decode, encode, newPanel } from "./address.js";
 import { ask, metricNames } from "./api.js";
 import { button, el, select } from "./dom.js";
 import { copy } from "./export.js";
-import { formatDuration, formatTime, parseDuration, parseTime } from "./numbers.js";
+import { formatDuration, formatTime, parseDuration } from "./numbers.js";
 import { Panel } from "./panel.js";
 import { onChange, settings } from "./settings.js";
+import { TimePicker } from "./timepicker.js";
+import { parseMoment } from "./times.js";
 
 const RANGES = ["5m", "15m", "1h", "3h", "6h", "12h", "1d", "2d", "7d", "30d", "90d", "365d"];
 const REFRESHES = [0, 5, 15, 60, 300];
 const RANGE_FORMATS = "a duration such as 15m, 2h or 1d12h, or a number of seconds.";
 const TIME_FORMATS =
-  "a time such as 2026-11-22 05:10 or 2026-11-22T05:10:00Z, a Unix timestamp, or nothing for now.";
+  "a time such as 2026-11-22 05:10 or 2026-11-22T05:10:00Z, now-1h, a Unix timestamp, or nothing for now.";
 const RANGE_MS_MIN = 1000;
 const RANGE_MS_MAX = 100 * 365 * 86_400_000;
 
@@ -142,6 +144,10 @@ export class QueryPage {
         button("Later", shift(0.5), { sign: "›" }),
         button("Now", () => this.#setTime(this.state.rangeMs, null), { class: "now" }),
       ),
+      new TimePicker({
+        time: () => this.#times(),
+        onPick: (startMs, endMs) => this.#setTime((endMs ?? Date.now()) - startMs, endMs),
+      }).element,
       refresh,
       this.told,
       button("Share", () => this.#share(), { title: "Copy the address of this page" }),
@@ -171,7 +177,7 @@ export class QueryPage {
 
   #typedEnd() {
     const text = this.end.value.trim();
-    const ms = text === "" || text === "now" ? null : parseTime(text, settings.isUtc);
+    const ms = text === "" || text === "now" ? null : parseMoment(text, Date.now(), settings.isUtc);
     const isWrong = Number.isNaN(ms);
     this.#tellTime(this.end, isWrong ? `End "${text}": expected ${TIME_FORMATS}` : "");
     if (!isWrong) {

@@ -88,10 +88,12 @@ static FILES: [File; FILE_COUNT] = files![
     "syntax.js",
     "table.js",
     "theme.js",
+    "timepicker.js",
+    "times.js",
     "tree.js",
     "words.js",
 ];
-const FILE_COUNT: usize = 38;
+const FILE_COUNT: usize = 40;
 
 /// Entity tags of the files, in order.
 static TAGS: LazyLock<Vec<HeaderValue>> =

@@ -12,6 +12,7 @@ import { describe, labelCounts, suggestedQueries } from "../../../src/ui/metrics
 import * as numbers from "../../../src/ui/numbers.js";
 import { retentionFacts } from "../../../src/ui/retention.js";
 import { axisBounds, stepFor, timeTicks, valueTicks } from "../../../src/ui/scales.js";
+import { inputTime, parseMoment, presets } from "../../../src/ui/times.js";
 
 /** The kinds of a query's tokens, spaces left out. */
 function kinds(text) {
@@ -222,6 +223,41 @@ test("times are read as they are written, here and in UTC", () => {
   }
   assert.equal(numbers.parseTime("2026-07-01", true), Date.UTC(2026, 6, 1));
   assert.ok(Number.isNaN(numbers.parseTime("yesterday", true)));
+});
+
+test("named ranges begin at midnight of the zone, also across a clock change", () => {
+  // In Berlin the clock went back on Sunday 25 October 2026 at 01:00 UTC.
+  const now = Date.UTC(2026, 9, 27, 15, 30);
+  const of = (name, isUtc) => presets(now, isUtc).find((one) => one.name === name);
+  assert.deepEqual(of("Last hour", true), {
+    name: "Last hour",
+    startMs: now - 3_600_000,
+    endMs: null,
+  });
+  assert.equal(of("Today so far", true).startMs, Date.UTC(2026, 9, 27));
+  assert.equal(of("Today so far", false).startMs, Date.UTC(2026, 9, 26, 23));
+  const { startMs, endMs } = of("Last week", false);
+  // 169 hours, from Monday to Monday.
+  assert.deepEqual([startMs, endMs], [Date.UTC(2026, 9, 18, 22), Date.UTC(2026, 9, 25, 23)]);
+  assert.equal(of("This week so far", true).startMs, Date.UTC(2026, 9, 26));
+});
+
+test("times are absolute or relative to now", () => {
+  const now = Date.UTC(2026, 9, 27, 15, 30, 1);
+  const cases = [
+    ["now", now],
+    ["now-1h30m", now - 5_400_000],
+    [" now + 10s ", now + 10_000],
+    ["2026-10-27 15:00", Date.UTC(2026, 9, 27, 15)],
+  ];
+  for (const [text, expected] of cases) {
+    assert.equal(parseMoment(text, now, true), expected, text);
+  }
+  for (const text of ["now-", "now-x", "nowhere"]) {
+    assert.ok(Number.isNaN(parseMoment(text, now, true)), text);
+  }
+  assert.equal(inputTime(now + 7, true), "2026-10-27T15:30:01");
+  assert.equal(inputTime(now, false), "2026-10-27T16:30:01");
 });
 
 test("labels are written as PromQL reads them", () => {

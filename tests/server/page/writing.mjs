@@ -5,6 +5,9 @@ import { test } from "node:test";
 
 import { LOAD, drawn, linkAtEnd, settled, withPage } from "./harness.mjs";
 
+/** The end of the picked range as addresses have it: in UTC. */
+const END_OF_PICKED = new Date(2026, 2, 1, 12, 30).toISOString().slice(0, 19).replace("T", " ");
+
 const area = (page) => page.locator(".editor textarea").first();
 const figures = (page) => page.locator(".figures-line").first();
 
@@ -146,4 +149,56 @@ test("names of metrics are not broken in the middle, and the theme button shows 
     },
     narrow,
   );
+});
+
+test("a range is picked by keyboard, from presets or as a start and an end", async () => {
+  await withPage(LOAD, async (page) => {
+    await drawn(page);
+    const opener = page.getByRole("button", { name: "Pick a range" });
+    const dialog = page.getByRole("dialog", { name: "Range of time" });
+    const parameter = (name) => new URL(page.url()).searchParams.get(`g0.${name}`);
+    await opener.focus();
+    await page.keyboard.press("Enter");
+    await dialog.waitFor();
+    await page.keyboard.press("ArrowDown");
+    await page.keyboard.press("ArrowDown");
+    await page.keyboard.press("Enter");
+    await page.waitForURL((url) => url.searchParams.get("g0.range_input") === "1h");
+    assert.equal(parameter("end_input"), null);
+    await opener.click();
+    await dialog.getByLabel("From").fill("2026-03-01T10:00:00");
+    await dialog.getByLabel("To").fill("2026-03-01T09:00:00");
+    await page.keyboard.press("Enter");
+    await dialog.locator(".time-error").filter({ hasText: "before" }).waitFor();
+    await dialog.getByLabel("To").fill("2026-03-01T12:30:00");
+    await page.keyboard.press("Enter");
+    await page.waitForURL((url) => url.searchParams.get("g0.range_input") === "2h30m");
+    assert.equal(parameter("end_input"), END_OF_PICKED);
+    await opener.click();
+    await page.keyboard.press("Escape");
+    await dialog.waitFor({ state: "hidden" });
+    assert.ok(await opener.evaluate((one) => one === document.activeElement));
+    await page.locator(".end").fill("now-1d");
+    await page.keyboard.press("Enter");
+    await page.waitForURL((url) => !url.searchParams.get("g0.end_input").startsWith("2026-03"));
+  });
+});
+
+test("a second query and an earlier range are chosen and remain in the address", async () => {
+  await withPage(LOAD, async (page) => {
+    await drawn(page);
+    await page.getByRole("button", { name: "Second query" }).click();
+    await page.keyboard.type("count(demo_load)");
+    await page.keyboard.press("Enter");
+    await figures(page).filter({ hasText: "101 series" }).waitFor();
+    await page.getByLabel("Compare with").selectOption({ label: "Compare: 1h before" });
+    await figures(page).filter({ hasText: "201 series" }).waitFor();
+    await page.reload();
+    await figures(page).filter({ hasText: "201 series" }).waitFor();
+    const names = await page.locator(".legend .name").allTextContents();
+    assert.equal(names.filter((name) => name.endsWith("(1h before)")).length, 100);
+    assert.equal(names.at(-1), "B {}");
+    await page.getByRole("button", { name: "Second query" }).click();
+    await figures(page).filter({ hasText: "200 series" }).waitFor();
+  });
 });
