@@ -34,7 +34,7 @@ fn main() -> ExitCode {
         }
     };
     match tool {
-        Some(tool) => runtime.block_on(tools::run(tool)),
+        Some(tool) => runtime.block_on(tools::run(tool, arguments::command())),
         None => runtime.block_on(server::run(args)),
     }
 }

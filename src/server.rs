@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures::FutureExt;
+use sd_notify::NotifyState;
 use storage::{DiskCacheOptions, Retention, Store, StoreError, StoreOptions, without_credentials};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -154,6 +155,7 @@ async fn serve_until_stopped(
     };
     shared.set_store(&store);
     info!("server is ready");
+    notify_service_manager(NotifyState::Ready);
     let (stop_writing, writing) = write_self_metrics(&shared, address);
     let releasing = tokio::spawn(release_memory(Arc::clone(&shared)));
     let lost = tokio::select! {
@@ -166,6 +168,7 @@ async fn serve_until_stopped(
         Some(error) => error!(%error, "this process has lost its store and is stopping"),
     }
     shared.begin_stop();
+    notify_service_manager(NotifyState::Stopping);
     tokio::spawn(signals.end_at_next());
     // The receivers may be gone already.
     let _ = (stop_serving.send(()), stop_writing.send(()));
@@ -176,6 +179,13 @@ async fn serve_until_stopped(
         error!(%error, "task for own metrics failed");
     }
     close_all(&shared, lost).await
+}
+
+/// Reports a state to systemd, or another service manager that sets `NOTIFY_SOCKET`.
+fn notify_service_manager(state: NotifyState<'_>) {
+    if let Err(error) = sd_notify::notify(&[state]) {
+        warn!(%error, "service manager cannot be notified (NOTIFY_SOCKET)");
+    }
 }
 
 /// Closes the store, and the one by which a promotion replaces it meanwhile.

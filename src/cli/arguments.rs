@@ -62,7 +62,7 @@ pub fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Arguments, clap
 }
 
 /// Returns the command line with flags grouped by family.
-fn command() -> Command {
+pub fn command() -> Command {
     let grouped = |command: Command| {
         command.mut_args(|arg| match arg.get_long().and_then(heading) {
             Some(heading) => arg.help_heading(heading),

@@ -1,10 +1,12 @@
 //! Tools: commands of the same binary that open a store themselves. The health check asks a server.
 
 mod client;
+mod completions;
 mod export;
 mod healthcheck;
 mod import;
 mod inspect;
+mod manual;
 mod progress;
 mod reshard_plan;
 mod store_args;
@@ -12,16 +14,18 @@ mod verify;
 
 use std::process::ExitCode;
 
-use clap::Subcommand;
+use clap::{Command, Subcommand};
 use model::SourceError;
 use storage::StoreError;
 
 use crate::config::ConfigError;
 use crate::flags::{LogFormat, LogLevel};
+pub use completions::CompletionsArgs;
 pub use export::ExportArgs;
 pub use healthcheck::HealthcheckArgs;
 pub use import::ImportArgs;
 pub use inspect::InspectArgs;
+pub use manual::ManualArgs;
 pub use reshard_plan::ReshardPlanArgs;
 pub use store_args::StoreArgs;
 pub use verify::VerifyArgs;
@@ -47,6 +51,12 @@ pub enum Tool {
     /// Check whether a server is ready: status 0 if it is, else 1.
     #[command(next_line_help = true)]
     Healthcheck(HealthcheckArgs),
+    /// Print the completions of the command line for a shell.
+    #[command(next_line_help = true)]
+    Completions(CompletionsArgs),
+    /// Write the manual pages of the server and of the tools.
+    #[command(next_line_help = true)]
+    Manual(ManualArgs),
 }
 
 impl Tool {
@@ -58,7 +68,9 @@ impl Tool {
             Tool::Inspect(args) => &args.store.reading,
             Tool::Verify(args) => &args.store.reading,
             Tool::ReshardPlan(args) => &args.reading,
-            Tool::Healthcheck(_) => return (LogLevel::Error, LogFormat::Logfmt),
+            Tool::Healthcheck(_) | Tool::Completions(_) | Tool::Manual(_) => {
+                return (LogLevel::Error, LogFormat::Logfmt);
+            }
         };
         (store.log_level, store.log_format)
     }
@@ -105,8 +117,8 @@ impl From<model::BudgetError> for ToolError {
     }
 }
 
-/// Runs a tool to its end.
-pub async fn run(tool: Tool) -> ExitCode {
+/// Runs a tool to its end. `command` is the command line of the binary.
+pub async fn run(tool: Tool, command: Command) -> ExitCode {
     let done = match tool {
         Tool::Import(args) => import::run(args).await,
         Tool::Export(args) => export::run(args).await,
@@ -114,6 +126,8 @@ pub async fn run(tool: Tool) -> ExitCode {
         Tool::Verify(args) => verify::run(args).await,
         Tool::ReshardPlan(args) => reshard_plan::run(*args).await,
         Tool::Healthcheck(args) => healthcheck::run(&args),
+        Tool::Completions(args) => completions::run(&args, command),
+        Tool::Manual(args) => manual::run(&args, command),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

@@ -13,12 +13,13 @@ const README_BYTES_MAX: usize = 9_000;
 const ARCHITECTURE_BYTES_MAX: usize = 20_000;
 
 /// Flags of other programs, and forms of flags, that documents name.
-const OTHER_FLAGS: [&str; 56] = [
+const OTHER_FLAGS: [&str; 65] = [
     "age",
     "alertmanagers.url",
     "all-targets",
     "bench",
     "build",
+    "check",
     "data-dir",
     "detach",
     "enable-feature",
@@ -34,6 +35,7 @@ const OTHER_FLAGS: [&str; 56] = [
     "grpc-address",
     "help",
     "http-address",
+    "install",
     "kustomize",
     "lib",
     "locked",
@@ -44,7 +46,10 @@ const OTHER_FLAGS: [&str; 56] = [
     "no-query-range.align-range-with-step",
     "no-query-range.partial-response",
     "no-query.partial-response",
+    "now",
     "only",
+    "publish",
+    "purge",
     "query",
     "query-frontend.downstream-url",
     "query-frontend.tenant-header",
@@ -58,6 +63,7 @@ const OTHER_FLAGS: [&str; 56] = [
     "record",
     "release",
     "remote-write.config-file",
+    "remove",
     "restore-ignored-label",
     "rule-file",
     "scrapes",
@@ -66,8 +72,11 @@ const OTHER_FLAGS: [&str; 56] = [
     "series-per-request",
     "settle",
     "sweep",
+    "tag",
     "test",
+    "unit",
     "version",
+    "volume",
     "wait",
     "workspace",
 ];

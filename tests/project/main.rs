@@ -5,5 +5,6 @@
 mod compose;
 mod documents;
 mod kubernetes;
+mod packages;
 mod scale_out;
 mod structure;

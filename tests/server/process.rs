@@ -268,6 +268,29 @@ fn sigterm_flushes_and_the_next_start_has_it_all() {
 }
 
 #[test]
+fn the_service_manager_is_told_when_the_server_is_ready_and_when_it_stops() {
+    let directory = temporary_directory("service-manager");
+    let path = directory.path().join("notify");
+    let socket = std::os::unix::net::UnixDatagram::bind(&path).unwrap();
+    let store = directory.path().join("data");
+    let variables = [("NOTIFY_SOCKET", path.to_str().unwrap())];
+    let args = ["--self-metrics=false"];
+    let mut server =
+        Server::spawn(&mut testkit::command(store.to_str().unwrap(), &args, &variables));
+    let received = || {
+        let mut message = [0; 256];
+        let length = socket.recv(&mut message).unwrap();
+        String::from_utf8(message[..length].to_vec()).unwrap()
+    };
+    assert_eq!(received(), "READY=1\n");
+    assert_eq!(get(&server.address, "/-/ready").0, 200);
+    let id = server.child.0.id().to_string();
+    assert!(Command::new("kill").arg(&id).status().unwrap().success());
+    assert_eq!(received(), "STOPPING=1\n");
+    assert!(server.wait().0.success());
+}
+
+#[test]
 fn a_second_sigterm_ends_the_process_at_once() {
     let directory = temporary_directory("second-sigterm");
     let args = ["--self-metrics=false", "--web.shutdown-timeout=1h", "--web.read-timeout=1h"];

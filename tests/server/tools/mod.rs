@@ -1,6 +1,7 @@
 //! The tools of the real binary, on files and stores of their own.
 
 mod audit;
+mod command_line;
 mod export;
 mod healthcheck;
 mod import;
