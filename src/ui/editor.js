@@ -15,7 +15,10 @@ const COLOURED_MAX = 20_000;
 
 /** The box: { element, value, isOpen, focus(), mark(message), showRecent() }. */
 export class Editor {
-  /** `known` answers the completion; `onRun` and `onEdit` are called after Enter and after edits. */
+  /**
+   * `known` answers the completion; `onRun`, `onEdit` and `onClose` are called after Enter, after
+   * edits and after the suggestions disappear.
+   */
   constructor(value, { known, name = "Query", onRun, onEdit }) {
     Object.assign(this, {
       known,
@@ -28,9 +31,10 @@ export class Editor {
       asked: 0,
     });
     this.list = el("ul", { role: "listbox", id: newId("choices"), "aria-label": "Suggestions" });
-    this.list.addEventListener("pointerdown", (event) => this.#pointed(event));
     const keys = el("p", { class: "hint" }, "↑ ↓ choose · Tab takes · Enter runs · Esc closes");
-    this.choices = el("div", { class: "choices", hidden: true }, this.list, keys);
+    const properties = { class: "choices", tabindex: "0", hidden: true };
+    this.choices = el("div", properties, this.list, keys);
+    this.choices.addEventListener("pointerdown", (event) => this.#pointed(event));
     this.copy = el("pre", { class: "copy", "aria-hidden": "true" });
     this.area = this.#textArea(value);
     this.element = el("div", { class: "editor" }, this.copy, this.area, this.choices);
@@ -82,10 +86,9 @@ export class Editor {
   #textArea(value) {
     const area = el("textarea", {
       "aria-label": this.name,
-      role: "combobox",
       "aria-autocomplete": "list",
+      "aria-haspopup": "listbox",
       "aria-controls": this.list.id,
-      "aria-expanded": "false",
       rows: "1",
       spellcheck: "false",
       autocapitalize: "off",
@@ -180,8 +183,11 @@ export class Editor {
 
   #show(items) {
     this.items = items;
+    const wasOpen = this.isOpen;
     this.choices.hidden = items.length === 0;
-    this.area.setAttribute("aria-expanded", String(items.length > 0));
+    if (wasOpen && !this.isOpen) {
+      this.onClose?.();
+    }
     this.list.replaceChildren(...items.map((item, index) => this.#row(item, index)));
     this.#choose(-1);
   }
@@ -212,10 +218,10 @@ export class Editor {
   }
 
   #pointed(event) {
+    // The text area keeps the focus.
+    event.preventDefault();
     const row = event.target.closest("li");
     if (row) {
-      // The text area keeps the focus.
-      event.preventDefault();
       this.#take(this.items[Number(row.dataset.index)]);
     }
   }

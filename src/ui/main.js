@@ -52,6 +52,10 @@ async function route() {
   const entered = page.enter(location.search, path);
   document.title = `${page.title} · ${siteTitle}`;
   await entered;
+  // Pages without a visible heading have one for screen readers.
+  if (shown === page && main.querySelector("h1") === null) {
+    main.prepend(el("h1", { class: "unseen" }, page.title));
+  }
 }
 
 /** Goes to another part without loading the page anew. */

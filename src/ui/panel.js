@@ -34,6 +34,7 @@ export class Panel {
       known,
       onRun: () => this.#submit(),
       onEdit: () => this.#edited(),
+      onClose: () => this.#checkLate(),
     });
     this.check = debounced(CHECK_MS, () => this.#check());
     this.message = el("div", { class: "message", role: "alert", hidden: true });
@@ -108,7 +109,7 @@ export class Panel {
 
   #head() {
     this.treeButton = button("Query tree", () => this.#toggleTree(), { sign: "⋔", class: "tool" });
-    this.secondButton = button("Second query in this graph", () => this.#toggleSecond(), {
+    this.secondButton = button("+B: second query in this graph", () => this.#toggleSecond(), {
       ...{ sign: "+B", class: "tool" },
     });
     this.secondRow = el("div", { class: "second" });
@@ -327,13 +328,22 @@ export class Panel {
   async #check() {
     const query = this.editor.value;
     const failure = query.trim() === "" ? null : await parseError(query);
-    const isPending = this.editor.isOpen && this.message.hidden;
-    if (this.editor.value === query && !isPending) {
+    if (this.editor.value !== query) {
+      return;
+    }
+    this.isPending = failure !== null && this.editor.isOpen && this.message.hidden;
+    if (!this.isPending) {
       this.#tell(failure);
-      if (failure === null) {
-        this.#updateTree();
-      }
-    } else if (isPending && failure !== null) {
+    }
+    if (failure === null) {
+      this.#updateTree();
+    }
+  }
+
+  /** Shows an error that waited for the suggestions to disappear. */
+  #checkLate() {
+    if (this.isPending) {
+      this.isPending = false;
       this.check();
     }
   }

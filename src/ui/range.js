@@ -68,6 +68,7 @@ export class RangeView {
    * of exemplars becomes a warning.
    */
   async load(state, grid, signal) {
+    this.chooser?.abort();
     const { expr, other, offsetMs } = state;
     const warnings = [];
     const optional = (promise, name) =>
@@ -105,10 +106,19 @@ export class RangeView {
     };
     if (isHeatmap) {
       loaded.histograms = histogramRows(result, kind, grid);
-      loaded.group = loaded.histograms.length > 1 ? "sum" : 0;
+      loaded.group = this.#groupOf(loaded.histograms);
       loaded.heat = await askHeat(loaded, signal);
     }
     return loaded;
+  }
+
+  /** The histogram that was chosen last if it is there, else the sum of all. */
+  #groupOf(histograms) {
+    if (histograms.length < 2) {
+      return 0;
+    }
+    const index = histograms.findIndex(({ labels }) => formatLabels(labels) === this.chosen);
+    return index >= 0 ? index : "sum";
   }
 
   /** Shows what `load` returned; false if there is nothing to draw. */
@@ -182,6 +192,7 @@ export class RangeView {
     ];
     return select("Histogram", options, String(group), async (value) => {
       loaded.group = value === "sum" ? "sum" : Number(value);
+      this.chosen = value === "sum" ? null : formatLabels(histograms[loaded.group].labels);
       this.chooser?.abort();
       this.chooser = new AbortController();
       const heat = await askHeat(loaded, this.chooser.signal).catch(() => null);

@@ -171,7 +171,7 @@ export class QueryTree {
     );
     const more = groups.length - rows.length;
     this.details.replaceChildren(
-      el("h3", {}, el("code", {}, headOf(line.node)), ` ${matchSummary(groups)}`),
+      el("h2", {}, el("code", {}, headOf(line.node)), ` ${matchSummary(groups)}`),
       el(
         "div",
         { class: "scrolled", tabindex: "0", role: "region", "aria-label": "Matching groups" },

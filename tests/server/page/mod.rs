@@ -2,7 +2,7 @@
 //! binary.
 //!
 //! Node runs both. `CHROMIUM_BINARY` names the browser, `PLAYWRIGHT_CORE` the folder of the package
-//! that steers it; `.ci/run` installs them. Screenshots and figures are left in `target/ui`.
+//! that controls it, `AXE_CORE` that of the accessibility checks; `.ci/run` installs them. Screenshots and figures are left in `target/ui`.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -17,8 +17,8 @@ const SAMPLES_PER_SERIES: i64 = 500;
 const STEP_MS: i64 = 15_000;
 
 /// Files of tests in the browser.
-const BROWSER_TESTS: [&str; 5] =
-    ["browser.mjs", "writing.mjs", "charts.mjs", "tree.mjs", "results.mjs"];
+const BROWSER_TESTS: [&str; 6] =
+    ["browser.mjs", "writing.mjs", "charts.mjs", "tree.mjs", "results.mjs", "accessibility.mjs"];
 
 fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/server/page")
@@ -56,6 +56,9 @@ fn the_page_works_in_a_browser() {
             eprintln!("SKIPPED: {variable} is not set, so there is no browser to test the page in");
             return;
         }
+    }
+    if std::env::var_os("AXE_CORE").is_none() {
+        eprintln!("SKIPPED: AXE_CORE is not set, so accessibility is not checked");
     }
     let directory = temporary_directory("ui");
     // OTLP in JSON is how the tests write histograms and exemplars.

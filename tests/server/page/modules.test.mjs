@@ -1,7 +1,9 @@
 // The modules of the page that need no browser.
 
 import assert from "node:assert/strict";
+import { readFileSync, readdirSync } from "node:fs";
 import { test } from "node:test";
+import { gzipSync } from "node:zlib";
 
 import { decode, encode, newPanel } from "../../../src/ui/address.js";
 import { candidates, contextAt, ranked, taken } from "../../../src/ui/complete.js";
@@ -525,4 +527,12 @@ test("the retention shows growth only if it is known", () => {
     ["Retention", "15d or 10GB, some series shorter by 2 rules"],
     ["Growth per day", "1 MiB (mean of 7 days)"],
   ]);
+});
+
+test("the files of the page are less than 200 KiB when compressed", () => {
+  const folder = new URL("../../../src/ui/", import.meta.url);
+  const names = readdirSync(folder).filter((name) => /\.(js|css|html|svg)$/.test(name));
+  const sizes = names.map((name) => gzipSync(readFileSync(new URL(name, folder))).length);
+  const total = sizes.reduce((sum, size) => sum + size, 0);
+  assert.ok(names.length > 20 && total < 200 << 10, `${total} bytes`);
 });

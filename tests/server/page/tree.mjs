@@ -76,11 +76,11 @@ test("the tree names groups without a partner and with too many series", async (
     assert.match(texts[0], /zone="east".*and 30 more.*many-to-many: 34 series on the right side/);
     assert.match(texts[1], /no partner on the right side for 1 series/);
     assert.match(await page.locator(".node-error").textContent(), /found duplicate series/);
-    assert.match(await page.locator(".matching h3").textContent(), /3 groups: 0 with partners, 2/);
+    assert.match(await page.locator(".matching h2").textContent(), /3 groups: 0 with partners, 2/);
     await shot(page, "matching");
     await page.locator(".editor textarea").fill(expr.replace(east, `sum by (zone) (${east})`));
     await page.keyboard.press("Enter");
-    await page.locator(".matching h3").filter({ hasText: "1 with partners" }).waitFor();
+    await page.locator(".matching h2").filter({ hasText: "1 with partners" }).waitFor();
   });
 });
 

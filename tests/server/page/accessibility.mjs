@@ -1,0 +1,84 @@
+// axe-core on every page, in light and in dark colours.
+
+import assert from "node:assert/strict";
+import { readFileSync } from "node:fs";
+import { join } from "node:path";
+import { test } from "node:test";
+
+import { linkAtEnd, settled, withPage } from "./harness.mjs";
+
+const { AXE_CORE } = process.env;
+const skip = AXE_CORE ? false : "AXE_CORE is not set";
+const axe = AXE_CORE ? readFileSync(join(AXE_CORE, "axe.min.js"), "utf8") : "";
+
+const VECTORS = "sum by (zone) (demo_load) / on (zone) demo_load";
+
+/** Pages by name: the address, and what is opened there. */
+const PAGES = {
+  graph: [linkAtEnd({ expr: "demo_load", compare_offset: "30m", compare_expr: "demo_load > 60" })],
+  stacked: [linkAtEnd({ expr: "demo_load", display_mode: "stacked", show_tree: "1" })],
+  heatmap: [linkAtEnd({ expr: "rate(demo_native[1m])", show_exemplars: "1" })],
+  table: [linkAtEnd({ expr: "demo_load", tab: "table" })],
+  histogram: [
+    linkAtEnd({ expr: "demo_native", tab: "table" }),
+    (page) => page.locator("summary").first().click(),
+  ],
+  explain: [
+    linkAtEnd({ expr: "sum(demo_load)", tab: "explain" }),
+    (page) => page.locator("summary").first().click(),
+  ],
+  matching: [
+    linkAtEnd({ expr: VECTORS, tab: "explain" }),
+    (page) => page.locator(".matching h2").waitFor(),
+  ],
+  error: [linkAtEnd({ expr: "sum(" })],
+  suggestions: [
+    linkAtEnd({ expr: "demo_load" }),
+    async (page) => {
+      await page.keyboard.type(" + dem");
+      await page.locator(".choices li").first().waitFor();
+      await page.keyboard.press("ArrowDown");
+    },
+  ],
+  picker: [
+    linkAtEnd({ expr: "demo_load" }),
+    (page) => page.getByRole("button", { name: "Pick a range" }).click(),
+  ],
+  keys: [
+    linkAtEnd({ expr: "demo_load" }),
+    (page) => page.getByRole("button", { name: "Keys" }).click(),
+  ],
+  metrics: ["explore"],
+  metric: ["explore?metric=demo_load"],
+  ...Object.fromEntries(
+    ["status", "tsdb-status", "flags", "config", "targets", "rules", "alerts"].map((path) => [
+      path,
+      [path],
+    ]),
+  ),
+};
+
+for (const colorScheme of ["light", "dark"]) {
+  test(`no page violates a rule of axe-core in ${colorScheme} colours`, { skip }, async () => {
+    const found = [];
+    for (const [name, [address, open]] of Object.entries(PAGES)) {
+      await withPage(
+        address,
+        async (page) => {
+          await page.locator("main > *").first().waitFor();
+          await page.waitForLoadState("networkidle");
+          await settled(page);
+          await open?.(page);
+          await page.evaluate(axe);
+          const { violations } = await page.evaluate(() => globalThis.axe.run());
+          const texts = violations.flatMap(({ id, nodes }) =>
+            nodes.slice(0, 3).map(({ html }) => `${name}: ${id}: ${html.slice(0, 160)}`),
+          );
+          found.push(...texts);
+        },
+        { colorScheme },
+      );
+    }
+    assert.deepEqual(found, []);
+  });
+}
