@@ -6,7 +6,9 @@ import { formatNumber, formatTick, parseValue } from "./numbers.js";
 import { valueTicks } from "./scales.js";
 
 const Y_TICKS = 3;
-const X_TICKS = 8;
+/** Pixels of the window for each tick of the axis of values. */
+const X_TICK_PIXELS = 100;
+const X_TICKS_MAX = 8;
 
 /** A native histogram of the API as an element: its figures, chart and buckets. */
 export function histogram(value) {
@@ -72,7 +74,8 @@ function chart(buckets, isExponential) {
     column.style.width = `${Math.max(0.1, (to - from) * 100)}%`;
     return column;
   });
-  const values = scale.ticks(X_TICKS).map(({ at, label }) => {
+  const count = Math.min(X_TICKS_MAX, Math.floor(window.innerWidth / X_TICK_PIXELS));
+  const values = scale.ticks(count).map(({ at, label }) => {
     const tick = el("span", { class: "tick" }, label);
     tick.style.left = `${at * 100}%`;
     return tick;

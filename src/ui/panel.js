@@ -153,7 +153,9 @@ export class Panel {
       class: "toggle",
       title: "Show exemplars as points",
     });
-    this.onlyGraph = [modes, this.exemplars, this.#compareChoice()];
+    this.modeGroup = modes;
+    this.compare = this.#compareChoice();
+    this.onlyGraph = [modes, this.exemplars, this.compare];
     const steps = [...new Set([...STEPS, this.state.stepMs / 1000])].sort((a, b) => a - b);
     const options = steps.map((step) => [
       step,
@@ -233,13 +235,16 @@ export class Panel {
 
   /** Marks the options that hold. Classic histograms may be heatmaps; native ones always are. */
   #showOptions() {
-    const mode = this.buckets === "native" ? "heatmap" : this.state.mode;
+    const { mode, tab } = this.state;
+    const [isGraph, isNative] = [tab === "graph", this.buckets === "native"];
+    const isClassic = this.buckets === "classic";
     for (const one of this.modes) {
       const name = one.dataset.mode;
       one.setAttribute("aria-pressed", String(name === mode));
-      const isPossible = (name === "heatmap") === (this.buckets === "native");
-      one.hidden = name !== mode && !isPossible && this.buckets !== "classic";
+      one.hidden = name === "heatmap" && mode !== "heatmap" && !isClassic;
     }
+    this.modeGroup.hidden = !isGraph || isNative;
+    this.compare.hidden = !isGraph || isNative || (isClassic && mode === "heatmap");
     this.exemplars.setAttribute("aria-pressed", String(this.state.hasExemplars));
   }
 

@@ -89,6 +89,9 @@ export class RangeView {
     const all = [main, earlier, second].filter((one) => one !== null);
     const { result } = main.data;
     const kind = histogramKind(result);
+    if (kind === null && state.mode === "heatmap") {
+      warnings.push("A heatmap needs native histograms, or classic ones with the label le.");
+    }
     const isHeatmap = kind === "native" || (kind === "classic" && state.mode === "heatmap");
     const loaded = {
       grid,

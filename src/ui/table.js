@@ -79,7 +79,7 @@ class ResultTable {
     this.heads.replaceChildren(...columns.map((column) => this.#head(column)));
     const fitting = this.#fitting();
     const shown = fitting.slice(0, ROWS_MAX);
-    this.body.replaceChildren(...shown.map((row) => this.#row(row)));
+    this.body.replaceChildren(...shown.flatMap((row) => this.#lines(row)));
     const isCut = fitting.length > shown.length;
     this.more.textContent = isCut ? `The first ${shown.length} of ${fitting.length} series.` : "";
   }
@@ -113,12 +113,18 @@ class ResultTable {
     return fitting.sort((a, b) => (isDown ? -by(a, b) : by(a, b)) || a.index - b.index);
   }
 
-  #row({ metric, series }) {
+  /** The line of a series; of a histogram also one for its chart. */
+  #lines({ metric, series }) {
     const cells = this.columns.map((column) => {
       const kind = column === "__name__" ? "metric" : "label-value";
       return el("td", { class: kind }, metric[column] ?? "");
     });
-    return el("tr", {}, cells, resultCell(series));
+    const line = el("tr", {}, cells, resultCell(series));
+    if (!series.histogram) {
+      return [line];
+    }
+    const chart = el("td", { colspan: cells.length + 1 }, histogram(series.histogram[1]));
+    return [line, el("tr", { class: "chart" }, chart)];
   }
 
   /** The rows as they are listed, without a limit. */
@@ -165,7 +171,8 @@ function scrolled(whole) {
 
 function resultCell(series) {
   if (series.histogram) {
-    return el("td", {}, histogram(series.histogram[1]));
+    const { count } = series.histogram[1];
+    return el("td", { class: "number" }, `count ${formatNumber(parseValue(count))}`);
   }
   return series.value ? valueCell(series.value[1]) : samplesCell(series);
 }
