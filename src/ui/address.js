@@ -1,7 +1,7 @@
-// What is shown, as the query string of the page's address, so that a link shows the same.
+// The state of the page as the query string of its address.
 //
-// The names are those of Prometheus' page, so that its links work here: g0.expr, g0.tab and so on.
-// One range of time holds for all queries: the first one's counts.
+// The names are those of Prometheus' page (g0.expr, g0.tab, …), so that its links work here. All
+// queries have one range of time, that of the first query.
 
 import { formatDuration, formatTime, parseDuration, parseTime } from "./numbers.js";
 
@@ -65,7 +65,7 @@ function panelOf(get) {
   };
 }
 
-/** The query string of a state; empty where there is nothing to keep. */
+/** The query string of a state; empty if it has no panels. */
 export function encode({ panels, rangeMs, endMs }) {
   const params = new URLSearchParams();
   panels.forEach((panel, index) => {

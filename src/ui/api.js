@@ -1,9 +1,9 @@
-// What is asked of the server. Addresses are relative, so that a proxy may put a path in front.
+// Requests to the server. Addresses are relative, so that a proxy may add a path.
 
 const KEPT_MS = 60_000;
 const NAMES_MAX = 20_000;
 
-/** An answer that is an error; `message` is what the server says. */
+/** An error of the API with the server's message. */
 export class ApiError extends Error {
   constructor(message, { status = 0, type = "" } = {}) {
     super(message);
@@ -15,7 +15,7 @@ export class ApiError extends Error {
 /**
  * The answer of an endpoint: { data, warnings, infos }.
  *
- * Errors: `ApiError`, or an `AbortError` where the signal says so.
+ * Errors: `ApiError`, or an `AbortError` after the signal.
  */
 export async function ask(path, parameters = {}, signal = undefined) {
   const body = new URLSearchParams();
@@ -60,7 +60,7 @@ async function read(response) {
 
 const kept = new Map();
 
-/** The same, but that an answer is used again for a minute. */
+/** Like `ask`, with a cache of answers for a minute. */
 export function askKept(path, parameters = {}) {
   const key = `${path}?${new URLSearchParams(parameters)}`;
   const found = kept.get(key);
@@ -78,12 +78,12 @@ export async function metricNames() {
   return (await askKept("label/__name__/values", { limit: NAMES_MAX })).data;
 }
 
-/** What is known of metrics, by name. */
+/** The metadata of metrics, by name. */
 export async function metadata() {
   return (await askKept("metadata", { limit_per_metric: 1 })).data;
 }
 
-/** What the completion asks for; of errors it learns nothing. */
+/** Names and values for the completion; errors are empty lists. */
 export const known = {
   described: {},
 

@@ -1,4 +1,4 @@
-// What may be written at a place in a query, and which of it fits what is written so far.
+// Completion: the context of the cursor, and suggestions that fit it.
 
 import { classify, cut } from "./lexer.js";
 import { AGGREGATIONS, FUNCTIONS, KEYWORDS } from "./words.js";
@@ -8,12 +8,12 @@ const MATCHES = new Set(["=", "!=", "=~", "!~"]);
 const DURATIONS = ["30s", "1m", "5m", "15m", "30m", "1h", "6h", "1d", "1w"];
 
 /**
- * What is wanted at the cursor: { kind, from, to, prefix } and, by kind,
+ * The context of the cursor: { kind, from, to, prefix } and, by kind,
  * - "expression": a metric, function or aggregation
- * - "operator": what follows an operand
+ * - "operator": the word after an operand
  * - "label": a name in braces, with `selector`
  * - "match": one of = != =~ !~
- * - "value": what a label is compared with, with `label` and `selector`
+ * - "value": the value of a label, with `label` and `selector`
  * - "grouping": a name in by (…) and its like, with `metrics` named in the query
  * - "duration": in brackets or after offset
  * - "none": nothing, as in comments
@@ -35,7 +35,7 @@ export function contextAt(text, cursor) {
   return { ...wanted(scan, current, text), ...span };
 }
 
-/** Whether a string or number is complete, so that the cursor stands behind it. */
+/** Whether a string is complete and the cursor is after it. */
 function endsBefore(token, cursor) {
   if (token.kind === "string") {
     return token.end === cursor && isClosed(token.text);
@@ -47,7 +47,7 @@ function isClosed(text) {
   return text.length > 1 && text.at(-1) === text[0];
 }
 
-/** The brackets that are open after some tokens, and what stands last. */
+/** The innermost open bracket after some tokens, and the last token. */
 function scanned(tokens) {
   const open = [];
   let last;
@@ -200,7 +200,7 @@ export function ranked(prefix, items, countMax) {
   return fitting.slice(0, countMax).map(({ item }) => item);
 }
 
-/** How well a text fits what is written: 0 for not at all. */
+/** The rank of a text for a prefix, higher for a better fit; 0 if it does not fit. */
 function fit(wanted, text) {
   if (text.startsWith(wanted)) {
     return text.length === wanted.length ? 5 : 4;

@@ -1,7 +1,7 @@
-// Fewer points where there are more than pixels: of each column of pixels the first, the lowest,
-// the highest and the last value stay, so that no spike is lost.
+// Points of a line. If there are more points than pixels, each column of pixels keeps its first, lowest,
+// highest and last value, so that no spike is lost.
 
-/** What separates two runs of a line. */
+/** Separator of two runs of a line. */
 const GAP = NaN;
 
 /**

@@ -1,8 +1,8 @@
-// Elements, made in one call.
+// Elements with properties and children, in one call.
 
 /**
- * An element with its properties and children. Properties that begin with "on" are listeners,
- * `dataset` and `aria-…` are what they are called; what is null or false is left out.
+ * An element with its properties and children. Properties that begin with "on" are listeners; null
+ * and false are left out.
  */
 export function el(tag, properties = {}, ...children) {
   const element = document.createElement(tag);
@@ -37,7 +37,7 @@ export function select(label, options, value, onchange) {
   return element;
 }
 
-/** Marks the one of some links that leads to what is shown. */
+/** Marks the link that leads to the current page. */
 export function markCurrent(links, isHere) {
   for (const link of links) {
     if (isHere(link)) {
@@ -48,12 +48,12 @@ export function markCurrent(links, isHere) {
   }
 }
 
-/** Whether a click on a link is to be answered by this page: the browser opens tabs itself. */
+/** Whether the page handles a click on a link; the browser opens tabs and windows itself. */
 export function isPlainClick(event) {
   return !(event.ctrlKey || event.metaKey || event.shiftKey || event.button > 0);
 }
 
-/** Runs a function once calls have ceased for a while; `cancel` drops a run that is due. */
+/** Runs a function `wait` ms after the last call; `cancel` drops a run that is due. */
 export function debounced(wait, run) {
   let timer = 0;
   const call = (...args) => {
@@ -66,7 +66,7 @@ export function debounced(wait, run) {
 
 let ids = 0;
 
-/** A name for an element that nobody else has. */
+/** A unique id for an element. */
 export function newId(prefix) {
   ids += 1;
   return `${prefix}-${ids}`;

@@ -1,8 +1,8 @@
-// The box that a query is written in: colours, completion, and the place of an error.
+// The editor of a query: colours, suggestions, and the position of an error.
 //
-// A text area without colours lies over a copy of its text with them.
+// A transparent text area lies above a coloured copy of its text.
 //
-// Enter runs the query, whether or not suggestions are listed yet: it takes a suggestion only if the
+// Enter runs the query, whether or not suggestions are listed yet. It takes a suggestion only if the
 // arrow keys have chosen one.
 
 import { deleted, typed } from "./brackets.js";
@@ -61,14 +61,14 @@ export class Editor {
     this.area.focus({ preventScroll: true });
   }
 
-  /** Underlines what an error is about, or nothing for null; `message` says line and column. */
+  /** Underlines the position that an error message names; nothing for null. */
   mark(message) {
     this.marked = message === null ? null : placeOf(message, this.value);
     this.area.setAttribute("aria-invalid", message === null ? "false" : "true");
     this.#colour();
   }
 
-  /** Lists the queries of before. */
+  /** Lists earlier queries. */
   showRecent() {
     const items = recentQueries().map((text) => ({ text, kind: "query" }));
     this.context = { kind: "recent", from: 0, to: this.value.length, prefix: "" };
@@ -305,7 +305,7 @@ function pieces(token, place) {
 }
 
 /**
- * Where an error of the server lies in a query: { start, end }, or null where it does not say.
+ * The position of the server's error in a query: { start, end }, or null if the error names none.
  * "1:5: parse error: …" names line and column, the latter in bytes.
  */
 export function placeOf(message, text) {

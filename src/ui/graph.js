@@ -220,7 +220,7 @@ function extremes(rows) {
   return [min, max];
 }
 
-/** Where values follow one another without a gap, as [start, end) pairs. */
+/** Runs of values without a gap, as [start, end) pairs. */
 function runs(values) {
   const found = [];
   let start = -1;

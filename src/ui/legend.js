@@ -1,4 +1,4 @@
-// The rows of a graph by name, with what they come to; choosing some leaves the others out.
+// The rows of a graph by name, with their figures; choosing some hides the others.
 
 import { button, el } from "./dom.js";
 import { summary } from "./matrix.js";

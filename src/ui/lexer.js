@@ -1,7 +1,6 @@
-// Cuts a query into tokens, and says what each of them is, for colours and completion.
+// Tokens of a query with their kinds, for colours and completion.
 //
-// It never fails: what is no PromQL becomes a token of kind "unknown". Whether a query is right is
-// for the server to say.
+// The lexer never fails: text that is no PromQL is a token of kind "unknown". The server checks queries.
 
 import { AGGREGATIONS, FUNCTIONS, KEYWORDS } from "./words.js";
 
@@ -43,8 +42,8 @@ function next(text, start) {
 }
 
 /**
- * The same tokens, but that identifiers are told apart: function, aggregation, keyword, label,
- * metric or number.
+ * All tokens with the kinds of identifiers: function, aggregation, keyword, label, metric or
+ * number.
  */
 export function classify(text) {
   const tokens = cut(text);

@@ -1,4 +1,4 @@
-// The page as a whole: which part of it an address means, and what all parts share.
+// The frame of all pages: routing by address, keys, buttons of the header.
 
 import { button, el, isPlainClick, markCurrent } from "./dom.js";
 import { ExplorePage } from "./explore.js";
@@ -27,7 +27,7 @@ const pages = {
   explore: new ExplorePage({ open, go }),
   status: new StatusPage({ go }),
 };
-/** Which page a path means, by its last part. */
+/** Pages by the last part of their path. */
 const paths = {
   "": "query",
   graph: "query",
@@ -37,7 +37,7 @@ const paths = {
 };
 let shown = null;
 
-/** Shows the part of the page that the address means. */
+/** Shows the page of the address. */
 async function route() {
   const path = location.pathname.split("/").at(-1);
   const name = paths[path] ?? "query";
@@ -58,13 +58,13 @@ async function route() {
   }
 }
 
-/** Goes to another part without loading the page anew. */
+/** Goes to another page without loading the document again. */
 function go(address) {
   history.pushState(null, "", address);
   route();
 }
 
-/** Shows queries beside those that are there. */
+/** Adds queries to the page of queries. */
 function open(queries) {
   go(`query?${pages.query.searchWith(queries)}`);
   pages.query.showLast();
@@ -107,7 +107,7 @@ document.addEventListener("keydown", (event) => {
   }
 });
 
-/** The buttons at the right of the head. */
+/** The buttons at the right of the header. */
 function addChoices() {
   const zone = button("", () => {
     settings.isUtc = !settings.isUtc;

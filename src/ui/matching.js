@@ -53,7 +53,7 @@ function problemOf(op, { card }, { left, right }) {
   return null;
 }
 
-/** What becomes of a group, in words. */
+/** The outcome of a group in words. */
 export function outcomeOf({ op, matching }, { left, right, problem, isMatched }) {
   if (problem !== null) {
     return problem;

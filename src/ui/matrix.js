@@ -1,9 +1,9 @@
-// Answers of the API as rows: values on a grid of steps, with labels told apart.
+// Results of the API as rows: values on a grid of steps, with distinct names.
 
 import { formatLabels, parseValue } from "./numbers.js";
 
 /**
- * The rows of a range query's answer on its grid of steps: [{ labels, values, short }], where
+ * The rows of a range query's result on its grid of steps: [{ labels, values, short }], where
  * `short` leaves out the labels that all rows share. Steps without a float are NaN.
  */
 export function gridRows(result, startMs, stepMs, count) {
@@ -37,7 +37,7 @@ function shortName(labels, shared) {
   return name === "{}" ? formatLabels(labels) : name;
 }
 
-/** Least, greatest and last of the values that are there; NaN where there are none. */
+/** Minimum, maximum, last and mean of the values that are not NaN; NaN without any. */
 export function summary(values) {
   let [min, max, last, sum, count] = [NaN, NaN, NaN, 0, 0];
   for (const value of values) {

@@ -1,4 +1,4 @@
-// Numbers, sizes, durations and times, to be read by people and to be read back.
+// Numbers, sizes, durations and times: formatted and parsed.
 
 const MINUTE = 60_000;
 const HOUR = 60 * MINUTE;
@@ -27,7 +27,7 @@ export function parseValue(text) {
   }
 }
 
-/** A number with up to six digits that count, and its thousands apart. */
+/** A number with up to six significant digits and separated thousands. */
 export function formatNumber(value) {
   if (!Number.isFinite(value)) {
     return Number.isNaN(value) ? "NaN" : value > 0 ? "+Inf" : "-Inf";
@@ -45,7 +45,7 @@ export function formatNumber(value) {
   return fraction === undefined ? apart : trimmed(`${apart}.${fraction}`);
 }
 
-/** A short number for an axis: `step` is what lies between two ticks. */
+/** A short number for an axis; `step` is the distance of two ticks. */
 export function formatTick(value, step) {
   const size = Math.max(Math.abs(value), step);
   if (value === 0) {
@@ -60,7 +60,7 @@ export function formatTick(value, step) {
   return trimmed(scaled.toFixed(decimals)) + PREFIXES[power];
 }
 
-/** Without zeros behind the point. */
+/** A number without trailing zeros after the point. */
 function trimmed(text) {
   return text.replace(/(\.\d*?)0+(?=e|$)/, "$1").replace(/\.(?=e|$)/, "");
 }
@@ -80,7 +80,7 @@ export function formatBytes(bytes) {
   return `${trimmed(scaled.toFixed(digits))} ${BYTE_PREFIXES[power]}`;
 }
 
-/** A time that something took, in seconds. */
+/** An elapsed time in seconds. */
 export function formatSeconds(seconds) {
   const size = Math.abs(seconds);
   if (size >= 60) {
@@ -160,7 +160,7 @@ export function parseTime(text, isUtc) {
   return isUtc || fields[7] ? Date.UTC(...rest) : new Date(...rest).getTime();
 }
 
-/** How long ago something was, in words. */
+/** An age in ms in words. */
 export function formatAge(ms) {
   if (ms < 1000) {
     return "just now";
@@ -169,7 +169,7 @@ export function formatAge(ms) {
   return `${Math.floor(ms / length)}${unit} ago`;
 }
 
-/** Labels as PromQL writes them, the metric's name in front. */
+/** Labels as PromQL writes them, the metric's name first. */
 export function formatLabels(labels, isLeftOut = () => false) {
   const { __name__: name = "", ...rest } = labels;
   const pairs = Object.entries(rest)
@@ -184,7 +184,7 @@ export function formatLabels(labels, isLeftOut = () => false) {
   return pairs.length > 0 || shownName === "" ? `${shownName}{${pairs.join(", ")}}` : shownName;
 }
 
-/** A label's name as it may stand in braces. */
+/** A label's name as PromQL writes it. */
 export function labelName(name) {
   return /^[a-zA-Z_]\w*$/.test(name) ? name : JSON.stringify(name);
 }

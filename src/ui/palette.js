@@ -1,4 +1,4 @@
-// The colours of series, told apart on a light and on a dark ground.
+// Colours of series, counts and quantiles, for a light and for a dark background.
 
 const LIGHT = [
   "#1f6feb",

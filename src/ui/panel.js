@@ -1,4 +1,4 @@
-// One query: the box it is written in, and its answer as a graph, a table or a plan.
+// One query: its editor, and its result as a graph, a table or an explanation.
 
 import { ApiError, ask, known } from "./api.js";
 import { button, debounced, el, newId, select } from "./dom.js";
@@ -23,8 +23,8 @@ const STEPS = [0, 1, 5, 10, 15, 30, 60, 300, 900, 3600, 86_400];
 /** A query and its answer: { element, state, run(), remove() }. */
 export class Panel {
   /**
-   * `state` is that of `newPanel`; `time()` gives { startMs, endMs }; of changes, of zooming and of
-   * removal `onChange`, `onZoom` and `onRemove` are told.
+   * `state` is that of `newPanel`; `time()` gives { startMs, endMs }; `onChange`, `onZoom` and
+   * `onRemove` are called after changes, zooming and removal.
    */
   constructor(state, { time, onChange, onZoom, onRemove }) {
     Object.assign(this, { state, time, onChange, onRemove, aborter: null });
@@ -375,7 +375,7 @@ export class Panel {
       return ask("query", { query, time: endMs / 1000, limit: TABLE_MAX }, signal);
     }
     const stepMs = this.state.stepMs || stepFor(endMs - startMs, this.element.clientWidth || 800);
-    // On multiples of the step, so that the server can use what it computed for the last look.
+    // On multiples of the step, so that the server's result cache applies.
     const start = Math.floor(startMs / stepMs) * stepMs;
     const end = Math.max(start, Math.floor(endMs / stepMs) * stepMs);
     this.grid = {
@@ -472,7 +472,7 @@ async function parseError(query) {
   }
 }
 
-/** An error without what is only of use to programs. */
+/** An error message without its prefix for programs. */
 function plainWords(message) {
   return message.replace(/^invalid parameter "query": /, "");
 }

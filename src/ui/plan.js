@@ -111,7 +111,7 @@ function detail(node) {
   return el("span", {}, readable(node.detail ?? ""));
 }
 
-/** The words of the engine with times and durations as people read them. */
+/** A detail of the engine with formatted times and durations. */
 function readable(text) {
   return text
     .replace(/(\d+) ms/g, (_, ms) => formatDuration(Number(ms)))

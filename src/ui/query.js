@@ -1,4 +1,4 @@
-// The page of queries: one range of time, and below it any number of queries.
+// The page of queries: one range of time and any number of panels.
 
 import { decode, encode, newPanel } from "./address.js";
 import { ask, metricNames } from "./api.js";
@@ -18,7 +18,7 @@ const TIME_FORMATS =
 const RANGE_MS_MIN = 1000;
 const RANGE_MS_MAX = 100 * 365 * 86_400_000;
 
-/** What a first visitor sees: how busy this server is, by its own account. */
+/** Queries of the first visit: the load of this server, from its own metrics. */
 const EXAMPLES = {
   rangeMs: 15 * 60_000,
   endMs: null,
@@ -28,7 +28,7 @@ const EXAMPLES = {
   ],
 };
 
-/** After so long, the server has added its own metrics a second time: a graph has a line then. */
+/** Time after which the server has stored its own metrics twice, so that a graph has a line. */
 const OWN_METRICS_MS = 16_000;
 
 /** The page: { element, title, enter(search), leave(), focus() }. */
@@ -45,7 +45,7 @@ export class QueryPage {
     onChange(() => this.element.isConnected && this.#restyle());
   }
 
-  /** Shows what a query string says; examples where it says nothing. */
+  /** Shows the panels of a query string; examples if it has none. */
   async enter(search) {
     const state = decode(search);
     this.welcome.hidden = true;
@@ -72,7 +72,7 @@ export class QueryPage {
     this.panels[0]?.focus();
   }
 
-  /** The query string of what is shown with other queries behind it. */
+  /** The query string of the panels that are shown and of other queries after them. */
   searchWith(queries) {
     const panels = this.state.panels.filter((panel) => panel.expr !== "");
     return encode({ ...this.state, panels: [...panels, ...queries.map((expr) => newPanel(expr))] });
@@ -311,7 +311,7 @@ export class QueryPage {
     }
   }
 
-  /** Writes what is shown into the address, as a step that the browser can go back. */
+  /** Writes the state into the address, as a step of the browser's history. */
   #keep(isSame = false) {
     const address = `${location.pathname.split("/").at(-1) || "query"}?${this.search}`;
     if (!isSame && location.search === `?${this.search}`) {

@@ -1,11 +1,11 @@
-// Axes: where ticks stand, how far apart steps are, and how values become pixels.
+// Axes: ticks, steps and bounds.
 
 const SECOND = 1000;
 const MINUTE = 60 * SECOND;
 const HOUR = 60 * MINUTE;
 const DAY = 24 * HOUR;
 
-/** Steps of time that people count in, in ms. */
+/** Round steps of time, in ms. */
 const STEPS = [
   ...[1, 2, 5, 10, 20, 50, 100, 200, 500],
   ...[1, 2, 5, 10, 15, 20, 30].map((count) => count * SECOND),

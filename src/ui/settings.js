@@ -1,4 +1,4 @@
-// What a visitor has chosen, kept in the browser: theme, time zone, queries of before.
+// Settings that the browser keeps: theme, time zone and query history.
 
 const QUERIES_MAX = 50;
 
@@ -22,7 +22,7 @@ function write(name, value) {
 
 let isUtc = read("utc", false) === true;
 
-/** The settings that hold. */
+/** The current settings. */
 export const settings = {
   /** "auto", "light" or "dark". */
   get theme() {
@@ -51,7 +51,7 @@ export const settings = {
   },
 };
 
-/** Whether the page is dark as it is seen. */
+/** Whether the page is shown in dark colours. */
 export function isDark() {
   const { theme } = settings;
   return theme === "auto" ? matchMedia("(prefers-color-scheme: dark)").matches : theme === "dark";
@@ -68,13 +68,13 @@ function tell() {
 
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", tell);
 
-/** The queries of before, the latest first. */
+/** Earlier queries, the latest first. */
 export function recentQueries() {
   const queries = read("queries", []);
   return Array.isArray(queries) ? queries.filter((query) => typeof query === "string") : [];
 }
 
-/** Keeps a query among those of before. */
+/** Adds a query to the history. */
 export function keepQuery(query) {
   const others = recentQueries().filter((other) => other !== query);
   write("queries", [query, ...others].slice(0, QUERIES_MAX));

@@ -52,7 +52,7 @@ export class QueryTree {
       this.#show(data);
       await this.#askAll(endMs, aborter.signal);
     } catch (error) {
-      // The panel tells what does not parse; the tree stays that of the last text.
+      // The panel shows the error of the parser; the tree remains that of the last valid text.
       if (error.name !== "AbortError") {
         this.element.classList.add("is-old");
       }
@@ -149,7 +149,7 @@ export class QueryTree {
       }
     };
     await Promise.all(Array.from({ length: PARALLEL_MAX }, work));
-    // Series that do not match are what one wants to see.
+    // An operator that fails is opened.
     const failed = this.lines.findIndex(({ node, error }) => error && isMatching(node));
     if (failed >= 0 && this.chosen < 0) {
       this.chosen = failed;
