@@ -9,9 +9,13 @@ import { formatCount, formatLabels, formatNumber, parseValue } from "./numbers.j
 import { COSTS, selfTimeBar } from "./plan.js";
 import { bare, costsByNode, headOf, operandsOf, printed, valueType } from "./syntax.js";
 
+/** Maximum number of nodes that are listed, and of those whose series are asked for. */
+const LISTED_NODES_MAX = 200;
 const NODES_MAX = 60;
 const SERIES_MAX = 5000;
 const PARALLEL_MAX = 4;
+/** Number of levels that are indented. */
+const INDENTED_MAX = 20;
 const LABELS_MAX = 6;
 const GROUPS_MAX = 50;
 const LISTED_MAX = 4;
@@ -22,6 +26,7 @@ export class QueryTree {
     this.body = el("tbody", {});
     this.heads = el("tr", {});
     this.details = el("div", { class: "matching", "aria-live": "polite" });
+    this.more = el("p", { class: "hint" }, `The first ${LISTED_NODES_MAX} nodes.`);
     const table = el(
       "table",
       { class: "tree", role: "treegrid", "aria-label": "Query tree" },
@@ -32,6 +37,7 @@ export class QueryTree {
       "div",
       { class: "tree-holder" },
       el("div", { class: "scrolled", tabindex: "0", role: "region", "aria-label": "Tree" }, table),
+      this.more,
       this.details,
     );
     Object.assign(this, { lines: [], plan: null, planned: null, query: null, chosen: -1 });
@@ -95,6 +101,7 @@ export class QueryTree {
       ),
     );
     this.body.replaceChildren(...this.lines.map((line, index) => this.#row(line, index)));
+    this.more.hidden = this.lines.length < LISTED_NODES_MAX;
     this.#showMatching();
   }
 
@@ -102,7 +109,7 @@ export class QueryTree {
     const { node, depth, error, state } = line;
     const head = el("code", {}, headOf(node));
     const cell = el("td", {}, head);
-    cell.style.paddingLeft = `${0.6 + depth * 1.4}em`;
+    cell.style.paddingLeft = `${0.6 + Math.min(depth, INDENTED_MAX) * 1.4}em`;
     if (isMatching(node)) {
       const isChosen = this.chosen === index;
       const toggle = () => {
@@ -186,7 +193,11 @@ export class QueryTree {
   }
 }
 
+/** Lists the first nodes of a tree, so that the depth of the recursion is limited, too. */
 function walk(node, depth, lines) {
+  if (lines.length === LISTED_NODES_MAX) {
+    return;
+  }
   lines.push({ node, depth });
   operandsOf(node).forEach((operand) => walk(operand, depth + 1, lines));
 }
