@@ -14,6 +14,7 @@ const KEYS = [
   ["↓ or Ctrl Space", "suggestions"],
   ["Tab", "take the chosen or the first suggestion"],
   ["← → in a graph", "move the cursor; with Shift by ten steps"],
+  ["↑ ↓ in a graph", "move to another line or bucket"],
   ["+ − in a graph", "zoom in and out; a double click also zooms out"],
   ["Alt ← (browser)", "undo a zoom or another change"],
   ["?", "list the keys"],

@@ -401,7 +401,8 @@ export class Panel {
     this.notes.replaceChildren(...shown.map(([kind, text]) => el("p", { class: kind }, text)));
     const took = `${Math.round(tookMs)} ms`;
     const count = answer.count ?? seriesCount(answer.data);
-    this.figures.textContent = tab === "explain" ? took : `${count} series · ${took}`;
+    const isCounted = tab !== "explain" && count !== null;
+    this.figures.textContent = isCounted ? `${count} series · ${took}` : took;
     if (tab === "table") {
       this.view.replaceChildren(table(answer.data, this.state.expr));
     } else if (tab === "explain") {
@@ -452,8 +453,9 @@ export class Panel {
   }
 }
 
+/** The number of series of a result; null for scalars and strings. */
 function seriesCount({ resultType, result }) {
-  return Array.isArray(result) && resultType !== "scalar" ? result.length : 1;
+  return resultType === "scalar" || resultType === "string" ? null : result.length;
 }
 
 function explainHint() {

@@ -15,12 +15,11 @@ const VALUE = "value";
 /** The result `{ resultType, result }` of a query as an element. */
 export function table({ resultType, result }, expr) {
   if (resultType === "scalar" || resultType === "string") {
-    const cell =
-      resultType === "scalar" ? valueCell(result[1]) : el("td", { class: "text" }, result[1]);
-    const head = el("tr", {}, el("th", { scope: "col", class: "number" }, "Value"));
-    return scrolled(
-      el("table", { class: "result" }, el("thead", {}, head), el("tbody", {}, el("tr", {}, cell))),
-    );
+    const isNumber = resultType === "scalar";
+    const cell = isNumber ? valueCell(result[1]) : el("td", {}, result[1]);
+    const head = el("th", { scope: "col", class: isNumber ? "number" : null }, "Value");
+    const rows = [el("thead", {}, el("tr", {}, head)), el("tbody", {}, el("tr", {}, cell))];
+    return scrolled(el("table", { class: "result" }, rows));
   }
   if (result.length === 0) {
     return el("p", { class: "empty" }, "No series at this time.");
@@ -189,7 +188,7 @@ function samplesCell(series) {
     el(
       "tr",
       {},
-      el("td", { class: "number" }, text.includes("=") ? text : formatNumber(parseValue(text))),
+      el("td", { class: "number" }, sampleText(text)),
       el("td", { class: "when" }, formatTime(time * 1000, settings.isUtc)),
     ),
   );
@@ -202,7 +201,14 @@ function samplesCell(series) {
   );
 }
 
-/** A time and how long ago that is. */
+/** A value with its digits separated; of a histogram its count and sum. */
+function sampleText(text) {
+  const found = /^count=(\S+) sum=(\S+)$/.exec(text);
+  const format = (value) => formatNumber(parseValue(value));
+  return found ? `count ${format(found[1])}, sum ${format(found[2])}` : format(text);
+}
+
+/** A time and its age. */
 export function since(ms) {
   return `${formatTime(ms, settings.isUtc)} (${formatAge(Date.now() - ms)})`;
 }

@@ -45,6 +45,26 @@ test("a table has a column for each label, and sorts and filters its rows", asyn
   });
 });
 
+test("ranges, scalars and strings have tables of their own", async () => {
+  const cases = [
+    [
+      'demo_load{instance="node-001"}[1m]',
+      /^demo_loadnode-001north[\d.]+-\d\d-\d\d \d\d:/,
+      "1 series",
+    ],
+    ["scalar(vector(3))", /^3$/, ""],
+    ['"text"', /^text$/, ""],
+  ];
+  for (const [expr, expected, count] of cases) {
+    await withPage(linkAtEnd({ expr, tab: "table" }), async (page) => {
+      await page.locator(".result tbody tr").first().waitFor();
+      assert.match(await page.locator(".result > tbody").first().textContent(), expected);
+      const figures = await page.locator(".figures-line").textContent();
+      assert.equal(figures.includes("series"), count !== "", figures);
+    });
+  }
+});
+
 test("a table is saved and copied as it is listed", async () => {
   const permissions = ["clipboard-read", "clipboard-write"];
   await withPage(
