@@ -244,7 +244,7 @@ export class Panel {
       one.hidden = name === "heatmap" && mode !== "heatmap" && !isClassic;
     }
     this.modeGroup.hidden = !isGraph || isNative;
-    this.compare.hidden = !isGraph || isNative || (isClassic && mode === "heatmap");
+    this.compare.hidden = !isGraph || isNative || mode !== "lines";
     this.exemplars.setAttribute("aria-pressed", String(this.state.hasExemplars));
   }
 

@@ -69,7 +69,9 @@ export class RangeView {
    */
   async load(state, grid, signal) {
     this.chooser?.abort();
-    const { expr, other, offsetMs } = state;
+    const { expr, other } = state;
+    // Stacked areas of two ranges would add up.
+    const offsetMs = state.mode === "lines" ? state.offsetMs : 0;
     const warnings = [];
     const optional = (promise, name) =>
       promise.catch((error) => {
@@ -91,6 +93,10 @@ export class RangeView {
     const kind = histogramKind(result);
     if (kind === null && state.mode === "heatmap") {
       warnings.push("A heatmap needs native histograms, or classic ones with the label le.");
+    }
+    const floats = kind === "native" ? result.filter((one) => one.values?.length > 0) : [];
+    if (floats.length > 0) {
+      warnings.push(`${floats.length} series with floats are not part of the heatmap.`);
     }
     const isHeatmap = kind === "native" || (kind === "classic" && state.mode === "heatmap");
     const loaded = {

@@ -207,5 +207,9 @@ test("an earlier range is dashed, and a second query has a name", async () => {
     const solid = await colouredPixels(page);
     assert.ok(dashed > 100 && dashed < solid * 0.85 && solid < all, `${dashed} ${solid} ${all}`);
     await shot(page, "compared");
+    await page.getByRole("button", { name: "Stacked" }).click();
+    await settled(page);
+    assert.equal(await page.locator(".legend .name").count(), 2);
+    assert.equal(await page.getByLabel("Compare with").isVisible(), false);
   });
 });
