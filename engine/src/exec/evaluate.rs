@@ -149,6 +149,9 @@ fn roll_up(
 /// Source: the check of range vector calls in Prometheus without delayed name removal, which
 /// rejects two such series even without a common step.
 fn distinct(ctx: &Context, operator: Box<dyn VectorOperator>) -> Result<Operand, QueryError> {
+    if operator.is_sorted() {
+        return Ok(Operand::Vector(operator));
+    }
     let all = all_series(&*operator);
     if !repeats(ctx, operator.series(), &all)? {
         return Ok(Operand::Vector(operator));

@@ -89,8 +89,8 @@ pub trait VectorOperator: Send + Sync {
         true
     }
 
-    /// Returns whether all entries are known to have different labels.
-    fn has_distinct_labels(&self) -> bool {
+    /// Returns whether the series are known to be sorted by labels, each label set once.
+    fn is_sorted(&self) -> bool {
         false
     }
 

@@ -38,7 +38,7 @@ pub fn unique(
     input: Box<dyn VectorOperator>,
     meeting: Meeting,
 ) -> Result<Box<dyn VectorOperator>, QueryError> {
-    if input.has_distinct_labels() {
+    if input.is_sorted() {
         return Ok(input);
     }
     let groups = LabelGroups::new(ctx, input.series())?;

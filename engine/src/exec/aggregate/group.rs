@@ -9,7 +9,7 @@ use model::labels::push_packed;
 use model::{Checkpoint, Labels, METRIC_NAME, Reservation, prefetch};
 
 use crate::error::QueryError;
-use crate::exec::operator::{Context, LABELS_AHEAD, SeriesMeta};
+use crate::exec::operator::{Context, LABELS_AHEAD, SeriesMeta, VectorOperator};
 use crate::plan::Aggregation;
 
 /// Bytes of a series: its entry in `order`, and three copies of it during sorting.
@@ -35,15 +35,15 @@ pub(super) struct Groups {
 }
 
 impl Groups {
-    /// Groups `series`.
+    /// Groups the series of `input`.
     ///
     /// Errors: the limits of the query.
     pub(super) fn new(
         ctx: &Context,
-        series: &[SeriesMeta],
+        input: &dyn VectorOperator,
         aggregation: &Aggregation,
     ) -> Result<Groups, QueryError> {
-        Groups::build(ctx, series, aggregation, None)?.sorted(ctx, series)
+        Groups::build(ctx, input.series(), aggregation, None)?.sorted(ctx, input)
     }
 
     /// Groups `series` without sorting inside groups, for results that do not depend on the order.
@@ -57,16 +57,16 @@ impl Groups {
         Groups::build(ctx, series, aggregation, None)
     }
 
-    /// Groups `series`, ignoring `label`, which `count_values` sets.
+    /// Groups the series of `input`, ignoring `label`, which `count_values` sets.
     ///
     /// Errors: the limits of the query.
     pub(super) fn without_label(
         ctx: &Context,
-        series: &[SeriesMeta],
+        input: &dyn VectorOperator,
         aggregation: &Aggregation,
         label: &str,
     ) -> Result<Groups, QueryError> {
-        Groups::build(ctx, series, aggregation, Some(label))?.sorted(ctx, series)
+        Groups::build(ctx, input.series(), aggregation, Some(label))?.sorted(ctx, input)
     }
 
     fn build(
@@ -127,7 +127,11 @@ impl Groups {
     }
 
     /// Sorts the series of each group by labels; most operators already return them sorted.
-    fn sorted(mut self, ctx: &Context, series: &[SeriesMeta]) -> Result<Groups, QueryError> {
+    fn sorted(mut self, ctx: &Context, input: &dyn VectorOperator) -> Result<Groups, QueryError> {
+        if input.is_sorted() {
+            return Ok(self);
+        }
+        let series = input.series();
         let mut checkpoint = Checkpoint::new(&ctx.budget);
         let labels = |index: &u32| &series[*index as usize].labels;
         for group in 0..self.metas.len() {

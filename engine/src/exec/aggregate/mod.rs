@@ -82,12 +82,12 @@ pub fn aggregate(
     };
     let groups = match &how {
         How::Pick(Pick::CountValues { label, .. }) => {
-            Groups::without_label(ctx, input.series(), aggregation, label)?
+            Groups::without_label(ctx, input, aggregation, label)?
         }
         How::Fold(fold) if !fold.depends_on_order() => {
             Groups::unsorted(ctx, input.series(), aggregation)?
         }
-        _ => Groups::new(ctx, input.series(), aggregation)?,
+        _ => Groups::new(ctx, input, aggregation)?,
     };
     if input.has_histograms() {
         let mixed = Mixed { ctx, steps, op: aggregation.op, input, groups: &groups };

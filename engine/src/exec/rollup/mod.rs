@@ -30,7 +30,7 @@ use crate::annotations::Cause;
 use crate::catalog::{self, Function, Histograms, Names, RangeModes};
 use crate::error::QueryError;
 use crate::exec::operator::{Context, SeriesMeta, TileReader, VectorOperator};
-use crate::exec::selector::instant::series_of;
+use crate::exec::selector::output_series::OutputSeries;
 use crate::parse::ast::{RangeMode, Span};
 use crate::plan::{Lookup, RangeInput, Rollup};
 use crate::steps::{Reach, Steps};
@@ -52,10 +52,18 @@ pub enum Origin {
 }
 
 impl Origin {
-    fn series(&self, ctx: &Context) -> Vec<SeriesMeta> {
+    /// Returns the output series of a function over the samples.
+    fn series(&self, ctx: &Context, drop_name: bool) -> OutputSeries {
         match self {
-            Origin::Set(set) => series_of(ctx, &**set, false),
-            Origin::Operator(operator) => operator.series().to_vec(),
+            Origin::Set(set) => OutputSeries::of_set(ctx, &**set, drop_name),
+            Origin::Operator(operator) => {
+                let output = |meta: &SeriesMeta| match drop_name {
+                    true => meta.dropping_name(ctx),
+                    false => meta.clone(),
+                };
+                let metas = operator.series().iter().map(output).collect();
+                OutputSeries { metas, are_sorted: false }
+            }
         }
     }
 
@@ -79,7 +87,7 @@ impl Origin {
 pub struct RollupOperator {
     ctx: Context,
     origin: Origin,
-    series: Vec<SeriesMeta>,
+    series: OutputSeries,
     steps: Steps,
     ranges: Ranges,
     kernel: RollupKernel,
@@ -185,12 +193,7 @@ impl RollupOperator {
             Origin::Operator(operator) => operator.series().len(),
         };
         let reservation = Reservation::new(&ctx.budget, (count * size_of::<SeriesMeta>()) as u64)?;
-        let mut series = origin.series(ctx);
-        if drop_name {
-            for meta in &mut series {
-                *meta = meta.dropping_name(ctx);
-            }
-        }
+        let series = origin.series(ctx, drop_name);
         let is_subquery = matches!(origin, Origin::Operator(_));
         Ok(RollupOperator {
             gives_histograms: histograms == Histograms::Kept,
@@ -235,11 +238,15 @@ fn check_mode(function: &Function, mode: RangeMode) -> Result<(), QueryError> {
 
 impl VectorOperator for RollupOperator {
     fn series(&self) -> &[SeriesMeta] {
-        &self.series
+        &self.series.metas
     }
 
     fn steps(&self) -> Steps {
         self.steps
+    }
+
+    fn is_sorted(&self) -> bool {
+        self.series.are_sorted
     }
 
     fn has_effects(&self) -> bool {

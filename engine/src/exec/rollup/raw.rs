@@ -37,7 +37,7 @@ pub fn raw_series(
     let until_ms = end_ms.saturating_add(reach.ahead_ms);
     let mut reservation = Reservation::new(&ctx.budget, 0)?;
     let mut found = Vec::new();
-    for (index, meta) in origin.series(ctx).into_iter().enumerate() {
+    for (index, meta) in origin.series(ctx, false).metas.into_iter().enumerate() {
         ctx.budget.check()?;
         let mut intake = match origin {
             Origin::Set(_) => Checkpoint::of_samples(&ctx.budget),

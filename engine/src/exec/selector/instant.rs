@@ -8,11 +8,12 @@ use std::sync::Arc;
 
 use model::{
     Advance, Checkpoint, FilledSteps, Histogram, LookupSteps, Reservation, SampleBatch, SeriesSet,
-    StepRanges, is_stale, prefetch,
+    StepRanges, is_stale,
 };
 
 use crate::error::QueryError;
-use crate::exec::operator::{Context, LABELS_AHEAD, SeriesMeta, TileReader, VectorOperator};
+use crate::exec::operator::{Context, SeriesMeta, TileReader, VectorOperator};
+use crate::exec::selector::output_series::OutputSeries;
 use crate::exec::selector::series_cursor::{ROWS_AHEAD, SeriesCursor, WantedSeries};
 use crate::plan::{Lookup, LookupValue};
 use crate::steps::Steps;
@@ -22,7 +23,7 @@ use crate::tile::{Tile, set_all_present, set_present};
 pub struct InstantSelector {
     ctx: Context,
     set: Arc<dyn SeriesSet>,
-    series: Vec<SeriesMeta>,
+    series: OutputSeries,
     steps: Steps,
     lookup: Lookup,
     has_histograms: bool,
@@ -40,7 +41,7 @@ impl InstantSelector {
     ) -> Result<InstantSelector, QueryError> {
         let bytes = set.len() * size_of::<SeriesMeta>();
         let reservation = Reservation::new(&ctx.budget, bytes as u64)?;
-        let series = series_of(ctx, &*set, lookup.drops_name);
+        let series = OutputSeries::of_set(ctx, &*set, lookup.drops_name);
         let has_histograms = (0..set.len()).any(|index| set.has_histograms(index));
         let ctx = ctx.clone();
         Ok(InstantSelector {
@@ -65,22 +66,9 @@ impl InstantSelector {
     }
 }
 
-/// Returns the series of a set as an operator's output.
-pub fn series_of(ctx: &Context, set: &dyn SeriesSet, drop_name: bool) -> Vec<SeriesMeta> {
-    (0..set.len())
-        .map(|index| {
-            if index + LABELS_AHEAD < set.len() {
-                prefetch(set.labels(index + LABELS_AHEAD).as_bytes());
-            }
-            let meta = SeriesMeta { labels: set.labels(index).clone(), drop_name: false };
-            if drop_name { meta.dropping_name(ctx) } else { meta }
-        })
-        .collect()
-}
-
 impl VectorOperator for InstantSelector {
     fn series(&self) -> &[SeriesMeta] {
-        &self.series
+        &self.series.metas
     }
 
     fn steps(&self) -> Steps {
@@ -99,9 +87,8 @@ impl VectorOperator for InstantSelector {
         false
     }
 
-    fn has_distinct_labels(&self) -> bool {
-        // Sets contain each label set once.
-        !self.lookup.drops_name
+    fn is_sorted(&self) -> bool {
+        self.series.are_sorted
     }
 
     fn open<'a>(&'a self, series: &[u32]) -> Box<dyn TileReader + 'a> {

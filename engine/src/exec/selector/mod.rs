@@ -2,4 +2,5 @@
 
 pub mod bucketless;
 pub mod instant;
+pub(super) mod output_series;
 pub(super) mod series_cursor;

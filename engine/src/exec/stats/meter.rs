@@ -102,8 +102,8 @@ impl VectorOperator for Metered {
         self.operator.has_effects()
     }
 
-    fn has_distinct_labels(&self) -> bool {
-        self.operator.has_distinct_labels()
+    fn is_sorted(&self) -> bool {
+        self.operator.is_sorted()
     }
 
     fn holds_histograms(&self) -> bool {
