@@ -214,7 +214,7 @@ proptest! {
     #[test]
     fn facts_of_windows_are_those_of_their_samples(
         parts in proptest::collection::vec(part(), 1..6),
-        (first, step, span) in (-30_i64..300, 1_i64..30, 1_i64..120),
+        (first, step, span) in (-30_i64..300, prop_oneof![1_i64..3, 1_i64..30], 1_i64..120),
         (off_ms, is_even) in (-99_i64..99, any::<bool>()),
         count in 1_usize..200,
         tile in prop_oneof![Just(64_usize), Just(512), 1_usize..70],
@@ -244,19 +244,42 @@ proptest! {
 #[test]
 fn facts_of_even_columns_are_known_across_parts() {
     let cache = ColumnCache::new(1 << 24);
+    // Values decrease inside of parts, and from the first part to the second one.
     let part = |kind, from: i64, len: i64| PartData {
         kind,
         after: 1,
-        samples: (0..len).map(|at| (at * 100, ((from + at) % 170) as f64)).collect(),
+        samples: (0..len).map(|at| (at * 100, ((from + at) % 160) as f64)).collect(),
     };
     let parts =
         [part(Kind::Column, 0, 480), part(Kind::Tail, 480, 20), part(Kind::Column, 500, 480)];
     let (parts, samples, _) = built(&parts, &cache);
+    for (step_ms, tile) in [(200, 64), (100, 64), (100, 512)] {
+        let windows =
+            Windows { first_end_ms: START_MS + 2_050, step_ms, span_ms: 2_000, count: 400 };
+        for wanted in WANTED {
+            let labels = Labels::default();
+            let mut cursor = PartsCursor::new(&labels, &parts, i64::MIN, i64::MAX, Some(&cache));
+            let known = read(&mut cursor, &samples, windows, tile, wanted);
+            assert_eq!(known, 400, "{wanted:?} {step_ms}");
+        }
+    }
+}
+
+#[test]
+fn a_missing_scrape_hides_no_ends_of_windows() {
+    let cache = ColumnCache::new(1 << 24);
+    let part = |after, value| PartData {
+        kind: Kind::Column,
+        after,
+        samples: (0..300).map(|at| (at * 100, value + at as f64)).collect(),
+    };
+    let (parts, samples, _) = built(&[part(1, 0.0), part(2, 250.0)], &cache);
+    // The last windows end after the last sample.
     let windows =
-        Windows { first_end_ms: START_MS + 2_050, step_ms: 200, span_ms: 2_000, count: 400 };
-    for wanted in WANTED {
+        Windows { first_end_ms: START_MS + 2_050, step_ms: 100, span_ms: 2_000, count: 590 };
+    for wanted in [WantedFact::Ends, WantedFact::Difference, WantedFact::Increase] {
         let labels = Labels::default();
         let mut cursor = PartsCursor::new(&labels, &parts, i64::MIN, i64::MAX, Some(&cache));
-        assert_eq!(read(&mut cursor, &samples, windows, 64, wanted), 400, "{wanted:?}");
+        assert_eq!(read(&mut cursor, &samples, windows, 512, wanted), 590, "{wanted:?}");
     }
 }

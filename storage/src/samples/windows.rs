@@ -11,7 +11,9 @@
 //! If the samples are evenly spaced and steps are a multiple apart, first and last samples move by
 //! the same number of samples from window to window. Otherwise they are found window by window.
 
-use model::{FilledWindows, WantedFact, WindowFacts, WindowSamples, Windows};
+use std::ops::Range;
+
+use model::{FilledWindows, WantedFact, WindowFacts, WindowSamples, Windows, widest};
 use smallvec::SmallVec;
 
 use super::columns::{WholeSum, extreme_of};
@@ -31,8 +33,8 @@ const FOLDED_MAX: usize = 2_048;
 const READS_MAX: i64 = 8;
 /// Maximum number of windows that read each packed value for an extreme.
 const EXTREME_READS_MAX: i64 = 64;
-/// Minimum number of samples from window to window, if windows overlap. With fewer, reading all samples
-/// costs less.
+/// Minimum number of samples from window to window, if windows overlap and are not alike. With fewer,
+/// reading all samples costs less.
 const NEW_SAMPLES_MIN: i64 = 2;
 
 /// Position of a sample.
@@ -139,30 +141,50 @@ impl<'a> Pieces<'a> {
             return (filled, place);
         }
         let last = self.newest(first, windows.end_ms(0));
-        if !self.is_cheap(first, last, windows, wanted) {
+        let is_of_ends =
+            matches!(wanted, WantedFact::Ends | WantedFact::Difference | WantedFact::Increase);
+        if !is_of_ends && !self.is_cheap_to_fold(first, last, windows, wanted) {
             return (FilledWindows::default(), place);
         }
         match self.alike(first, last, windows) {
             Some((count, stride)) if count >= ALIKE_MIN.min(windows.count) => {
                 self.fill_alike(first, last, count, stride, wanted, facts)
             }
+            _ if is_of_ends && !self.is_cheap_to_find(first, last, windows) => {
+                (FilledWindows::default(), place)
+            }
             _ => self.fill_each(first, windows, wanted, facts),
         }
     }
 
-    /// Returns whether finding the facts costs less than handing over all samples.
-    fn is_cheap(&self, first: Place, last: Place, windows: Windows, wanted: WantedFact) -> bool {
+    /// Returns whether finding the ends of windows one by one costs less than handing over all
+    /// samples. Of even samples, only some windows are not alike.
+    fn is_cheap_to_find(&self, first: Place, last: Place, windows: Windows) -> bool {
+        let count = self.number(last) - self.number(first) + 1;
+        let reads = windows.span_ms / windows.step_ms.max(1);
+        let sample_ms = self.pieces[first.piece].even_step_ms(None);
+        windows.count == 1
+            || windows.step_ms >= windows.span_ms
+            || count as i64 >= reads.saturating_mul(NEW_SAMPLES_MIN)
+            || sample_ms.is_some_and(|sample_ms| windows.step_ms % sample_ms == 0)
+    }
+
+    /// Returns whether folding the values of windows costs less than handing over all samples.
+    fn is_cheap_to_fold(
+        &self,
+        first: Place,
+        last: Place,
+        windows: Windows,
+        wanted: WantedFact,
+    ) -> bool {
         if windows.count == 1 || windows.step_ms >= windows.span_ms {
             return true;
         }
         let count = self.number(last) - self.number(first) + 1;
         let reads = windows.span_ms / windows.step_ms.max(1);
         let reads_packed_max = match wanted {
-            WantedFact::Ends | WantedFact::Difference | WantedFact::Increase => {
-                return count as i64 >= reads.saturating_mul(NEW_SAMPLES_MIN);
-            }
             WantedFact::Min | WantedFact::Max => EXTREME_READS_MAX,
-            WantedFact::Sum => i64::MAX,
+            _ => i64::MAX,
         };
         let is_packed = |piece: &Piece<'_>| match piece {
             Piece::Column(column) => column.is_packed(),
@@ -255,19 +277,15 @@ impl<'a> Pieces<'a> {
                 let lasts = &mut facts.fact[..count];
                 self.read_strided(last, stride, lasts);
                 if wanted != WantedFact::Ends {
-                    lasts.iter_mut().zip(firsts).for_each(|(last, first)| *last -= *first);
+                    let both = lasts.iter_mut().zip(firsts);
+                    widest(|| both.for_each(|(last, first)| *last -= *first));
                 }
                 if wanted == WantedFact::Increase {
-                    let Some(mut falls) = self.falls(first, moved(last, count - 1)) else {
+                    let Some(falls) = self.falls(first, moved(last, count - 1)) else {
                         return (FilledWindows::default(), first);
                     };
-                    let (from, to) = (self.number(first), self.number(last));
-                    if !falls.all.is_empty() {
-                        let add = |(window, rise): (usize, &mut f64)| {
-                            falls.add(rise, from + window * stride, to + window * stride)
-                        };
-                        windows = lasts.iter_mut().enumerate().map_while(add).count();
-                    }
+                    let seen = self.number(first)..self.number(last);
+                    windows = falls.add_alike(lasts, seen, stride);
                 }
             }
             WantedFact::Min | WantedFact::Max | WantedFact::Sum => {
@@ -415,6 +433,27 @@ impl<'a> Pieces<'a> {
 }
 
 impl Falls {
+    /// Adds the values before the decreases to the increases of windows that move by `stride`
+    /// samples; `ends` are the numbers of the first and last sample of the first window. Returns the
+    /// number of windows up to the first one with too many decreases.
+    fn add_alike(&self, rises: &mut [f64], ends: Range<usize>, stride: usize) -> usize {
+        // Windows that begin before the decrease and end with or after it.
+        let seeing = |fall: &Fall| {
+            let start = fall.number.saturating_sub(ends.end).div_ceil(stride);
+            start..(fall.number - ends.start).div_ceil(stride)
+        };
+        let later = self.all.iter().skip(FALLS_MAX).map(seeing);
+        let mut pairs = self.all.iter().map(seeing).zip(later);
+        let too_many = pairs.find(|(earlier, later)| later.start < earlier.end);
+        let count = too_many.map_or(rises.len(), |(_, later)| later.start.min(rises.len()));
+        for fall in &self.all {
+            let windows = seeing(fall);
+            let windows = windows.start.min(count)..windows.end.min(count);
+            rises[windows].iter_mut().for_each(|rise| *rise += fall.before);
+        }
+        count
+    }
+
     /// Adds the values before the decreases between two numbers, the first one exclusive. Later
     /// calls have later numbers. Returns `None` if they are too many.
     #[inline]
