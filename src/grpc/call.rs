@@ -141,7 +141,7 @@ pub(super) fn respond(
 /// Responds with the framed messages of a stream.
 pub(super) fn streamed(body: SentBody) -> Response {
     let mut response = response(body.boxed());
-    response.extensions_mut().insert(IsLong);
+    response.extensions_mut().insert(IsLong::EncodedByPolls);
     response
 }
 

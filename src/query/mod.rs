@@ -4,6 +4,7 @@
 //! `evaluate` sets the budget and counts.
 
 pub(crate) mod active;
+pub(crate) mod encoded_parts;
 pub(crate) mod gate;
 mod lookup;
 mod parse;

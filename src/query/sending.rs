@@ -10,6 +10,7 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::net::IpAddr;
+use std::num::NonZero;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker, ready};
@@ -17,12 +18,14 @@ use std::time::Duration;
 
 use axum::body::Bytes;
 use futures::stream::BoxStream;
-use futures::{Stream, StreamExt as _};
+use futures::{Stream, StreamExt as _, stream};
 use model::{HeldMemory, MemoryPool};
+use tokio::sync::Semaphore;
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
 use super::active::{ActiveQuery, Client, Listed};
+use super::encoded_parts::{EncodedParts, Parts};
 use crate::tenancy::{Scope, TenantTable};
 
 /// Maximum number of responses that are computed while they are sent, each on its own thread.
@@ -48,6 +51,8 @@ pub(crate) struct Outbox {
     limits: SendingLimits,
     pool: Arc<MemoryPool>,
     tenants: Arc<TenantTable>,
+    /// Slots of threads that encode parts, one per core.
+    encoder_slots: Arc<Semaphore>,
     responses: Mutex<BTreeMap<u64, Arc<Outgoing>>>,
 }
 
@@ -115,7 +120,9 @@ impl Outbox {
         pool: Arc<MemoryPool>,
         tenants: Arc<TenantTable>,
     ) -> Outbox {
-        Outbox { limits, pool, tenants, responses: Mutex::default() }
+        let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
+        let encoder_slots = Arc::new(Semaphore::new(cores));
+        Outbox { limits, pool, tenants, encoder_slots, responses: Mutex::default() }
     }
 
     /// Prepares a response of `bytes`.
@@ -240,9 +247,14 @@ impl Answered for Sending {
     }
 }
 
-/// Marker in the HTTP extensions of a response: its body is encoded while it is sent.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct IsLong;
+/// Marker in the HTTP extensions of a response whose body is encoded while it is sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum IsLong {
+    /// A poll of the body encodes the next chunk.
+    EncodedByPolls,
+    /// Other threads encode, and a poll takes the next encoded part.
+    EncodedAhead,
+}
 
 /// Charges bytes to the query memory until they are sent.
 pub(crate) fn counted(pool: &Arc<MemoryPool>, bytes: impl AsRef<[u8]> + Send + 'static) -> Bytes {
@@ -274,6 +286,15 @@ impl Sending {
     /// Sends a body that fits into the buffer of a connection, so its reader is not waited for.
     pub(crate) fn finish(self, body: Vec<u8>) -> Bytes {
         counted(&self.outbox.pool, body)
+    }
+
+    /// Starts to send a body whose parts are encoded on several threads, ahead of its reader.
+    ///
+    /// Panics: outside of a tokio runtime.
+    pub(crate) fn start_parts(self, first: Vec<u8>, parts: Parts) -> SentBody {
+        let (slots, pool) = (Arc::clone(&self.outbox.encoder_slots), Arc::clone(&self.outbox.pool));
+        let first = stream::iter([Ok(counted(&pool, first))]);
+        self.start(Box::pin(first.chain(EncodedParts::new(parts, slots, pool))))
     }
 
     /// Starts to send a body that does not fit into the buffer of a connection.

@@ -10,7 +10,8 @@ use futures::stream;
 use model::Labels;
 
 use super::text::{push_labels, push_text, push_texts};
-use crate::query::sending::{Answered, IsLong, Sending};
+use crate::query::encoded_parts::{Part, Parts};
+use crate::query::sending::{Answered, IsLong, Sending, SentBody};
 
 /// Bytes that are encoded before they are sent.
 const CHUNK_BYTES: usize = 64 << 10;
@@ -22,6 +23,14 @@ pub(crate) trait Pieces: Send + 'static {
 
     /// Returns the bytes that the pieces hold before any is written, about.
     fn bytes(&self) -> u64;
+
+    /// Splits the pieces that are left into parts, if several threads can encode them.
+    fn into_parts(self) -> Result<Parts, Self>
+    where
+        Self: Sized,
+    {
+        Err(self)
+    }
 }
 
 /// List of texts.
@@ -93,8 +102,12 @@ pub(crate) fn whole(bytes: Vec<u8>, work: impl Answered) -> Response {
 /// Returns a response whose chunks are encoded while it is sent.
 fn long(sending: Sending, mut next: impl FnMut() -> Option<Bytes> + Send + 'static) -> Response {
     let chunks = stream::poll_fn(move |_| Poll::Ready(next().map(Ok::<Bytes, io::Error>)));
-    let mut response = Response::new(Body::from_stream(sending.start(Box::pin(chunks))));
-    response.extensions_mut().insert(IsLong);
+    long_response(sending.start(Box::pin(chunks)), IsLong::EncodedByPolls)
+}
+
+fn long_response(body: SentBody, is_long: IsLong) -> Response {
+    let mut response = Response::new(Body::from_stream(body));
+    response.extensions_mut().insert(is_long);
     response
 }
 
@@ -169,10 +182,19 @@ pub(crate) fn streamed<P: Pieces>(
     if envelope.is_finished {
         return whole(first, work);
     }
+    let sending = work.into_sending(bytes);
+    let Envelope { data, tail, .. } = envelope;
+    let data = match data.into_parts() {
+        Ok(parts) => {
+            let tail: Part = Box::new(|| tail);
+            let body = sending.start_parts(first, Box::new(parts.chain([tail])));
+            return long_response(body, IsLong::EncodedAhead);
+        }
+        Err(data) => data,
+    };
+    let mut envelope = Envelope { data, tail, is_finished: false };
     let mut first = Some(first);
-    long(work.into_sending(bytes), move || {
-        first.take().or_else(|| envelope.next()).map(Bytes::from)
-    })
+    long(sending, move || first.take().or_else(|| envelope.next()).map(Bytes::from))
 }
 
 /// Returns a response with a JSON body.
@@ -221,6 +243,7 @@ mod tests {
 
     use model::MemoryPool;
 
+    use super::super::value::ValuePieces;
     use super::*;
     use crate::query::active::{ActiveQueries, Client};
     use crate::query::sending::{Outbox, SendingLimits};
@@ -282,6 +305,31 @@ mod tests {
             text(response).await;
             assert_eq!((pool.bytes(), active.visible_to(&Client::default()).len()), (0, 0));
         }
+    }
+
+    #[tokio::test]
+    async fn a_response_in_parts_is_whole_and_releases_its_memory() {
+        let steps = engine::steps::Steps { start_ms: 0, step_ms: 1000, count: 64 };
+        let row = engine::result::Row {
+            labels: Labels::empty(),
+            values: vec![1.5; 64],
+            presence: vec![u64::MAX],
+            histograms: Vec::new(),
+        };
+        let output = || engine::QueryOutput {
+            value: engine::Value::Grid { steps, rows: vec![row.clone(); 2_000] },
+            annotations: engine::Annotations::default(),
+            stats: engine::result::QueryStats::default(),
+            explained: None,
+            step_stats: None,
+        };
+        let (pool, _, sending) = prepared();
+        let response = answer(ValuePieces::new(output(), None), sending, &["w".to_owned()], &[]);
+        assert_eq!(response.extensions().get::<IsLong>(), Some(&IsLong::EncodedAhead));
+        let data = String::from_utf8(crate::http::encode_value(output())).unwrap();
+        let expected = format!(r#"{{"status":"success","data":{data},"warnings":["w"]}}"#);
+        assert!(text(response).await == expected);
+        assert_eq!(pool.bytes(), 0);
     }
 
     #[tokio::test]

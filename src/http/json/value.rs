@@ -1,6 +1,7 @@
 //! Value of a query.
 
 use std::ops::Range;
+use std::sync::Arc;
 use std::time::Duration;
 
 use engine::plan::{Explained, Load, NodeCost, WindowCounts};
@@ -16,9 +17,14 @@ use super::number::{
 };
 use super::points::Times;
 use super::text::{push_labels, push_text, push_texts};
+use crate::query::encoded_parts::{Part, Parts};
 
 /// Maximum number of points in a piece; whole words of presence.
 const PIECE_POINTS: usize = 512;
+/// Points of a part that a thread encodes; a single row may have more.
+const PART_POINTS: usize = 8192;
+/// Bytes of such a part, about.
+const PART_BYTES: usize = 256 << 10;
 
 /// Cost of a query, as in the API.
 #[derive(Debug, Clone, Copy, Default)]
@@ -98,9 +104,66 @@ impl ValuePieces {
     }
 }
 
+/// Rows of a grid that one thread encodes.
+struct GridPart {
+    grid: Arc<(Vec<Row>, Times)>,
+    rows: Range<usize>,
+    /// Next point of the first row.
+    point_index: usize,
+    has_points: bool,
+}
+
+impl GridPart {
+    fn encode(mut self) -> Vec<u8> {
+        let (rows, times) = &*self.grid;
+        let mut out = Vec::with_capacity(PART_BYTES);
+        for series_index in self.rows {
+            let row = &rows[series_index];
+            let mut next = Some(std::mem::take(&mut self.point_index));
+            while let Some(first) = next {
+                next = push_row(&mut out, series_index, row, times, first, &mut self.has_points);
+            }
+        }
+        out
+    }
+}
+
 impl Pieces for ValuePieces {
     fn bytes(&self) -> u64 {
         self.value.bytes()
+    }
+
+    /// Splits grids of floats. A row with histograms may be longer than a part should be.
+    fn into_parts(mut self) -> Result<Parts, Self> {
+        let (Value::Grid { steps, rows }, Some(start)) = (&mut self.value, self.series_index)
+        else {
+            return Err(self);
+        };
+        if rows.iter().any(|row| !row.histograms.is_empty()) {
+            return Err(self);
+        }
+        let rows_of_part = (PART_POINTS / steps.count.max(1)).max(1);
+        let (steps, rows) = (*steps, std::mem::take(rows));
+        let end = rows.len();
+        let times = self.times.take().unwrap_or_else(|| Times::new(steps));
+        let grid = Arc::new((rows, times));
+        let (point_index, has_points) = (self.point_index, self.has_points);
+        let parts = (start..end).step_by(rows_of_part).map(move |first| {
+            let is_begun = first == start;
+            let part = GridPart {
+                grid: Arc::clone(&grid),
+                rows: first..(first + rows_of_part).min(end),
+                point_index: if is_begun { point_index } else { 0 },
+                has_points: is_begun && has_points,
+            };
+            Box::new(move || part.encode()) as Part
+        });
+        let tail: Part = Box::new(move || {
+            let mut out = Vec::new();
+            self.push_tail(&mut out);
+            out
+        });
+        Ok(Box::new(parts.chain([tail])))
     }
 
     fn push_next(&mut self, out: &mut Vec<u8>) -> bool {
@@ -486,8 +549,6 @@ fn push_name(out: &mut Vec<u8>, position: usize, name: &str) {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use super::*;
     use engine::Annotations;
     use engine::result::QueryStats;
@@ -619,6 +680,49 @@ mod tests {
         let read: serde_json::Value = serde_json::from_str(&text).unwrap();
         assert!(read["result"][0].get("values").is_none());
         assert_eq!(read["result"][0]["histograms"], serde_json::Value::from(histograms));
+    }
+
+    #[test]
+    fn parts_of_a_grid_are_its_pieces_in_any_order_of_encoding() {
+        let count = 3 * PIECE_POINTS + 7;
+        let steps = Steps { start_ms: 0, step_ms: 1000, count };
+        let row_of = |number: usize| {
+            let mut presence = vec![u64::MAX; count.div_ceil(64)];
+            // The first word of every other row has no points.
+            presence[0] = if number.is_multiple_of(2) { 0 } else { u64::MAX };
+            let values = (0..count).map(|i| (i * number) as f64).collect();
+            Row { labels: up(), values, presence, histograms: Vec::new() }
+        };
+        let rows: Vec<Row> = (0..3 * PART_POINTS / count).map(row_of).collect();
+        let output = |rows: &[Row]| QueryOutput {
+            value: Value::Grid { steps, rows: rows.to_vec() },
+            annotations: Annotations::default(),
+            stats: QueryStats::default(),
+            explained: None,
+            step_stats: None,
+        };
+        let expected = encode_value(output(&rows));
+        let mut pieces_before = 1;
+        loop {
+            let mut pieces = ValuePieces::new(output(&rows), None);
+            let mut text = Vec::new();
+            if !(0..pieces_before).all(|_| pieces.push_next(&mut text)) {
+                break;
+            }
+            let Ok(parts) = pieces.into_parts() else { panic!("a grid of floats has parts") };
+            let parts: Vec<Part> = parts.collect();
+            let mut encoded: Vec<Vec<u8>> = parts.into_iter().rev().map(|part| part()).collect();
+            encoded.reverse();
+            text.extend(encoded.concat());
+            assert!(text == expected, "after {pieces_before} pieces");
+            pieces_before += 1;
+        }
+        assert!(pieces_before > rows.len());
+        let mut rows = rows;
+        rows[1].histograms = vec![None; count];
+        let mut pieces = ValuePieces::new(output(&rows), None);
+        assert!(pieces.push_next(&mut Vec::new()));
+        assert!(pieces.into_parts().is_err());
     }
 
     #[test]

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 
 use axum::body::{Body, Bytes};
+use axum::http::header::CONTENT_ENCODING;
 use axum::response::Response;
 use futures::future::BoxFuture;
 use futures::task::AtomicWaker;
@@ -30,10 +31,14 @@ impl Encoders {
         Encoders { slots: Arc::new(Semaphore::new((cores - 1).max(1))), pool }
     }
 
-    /// Moves the encoding of a long response to these threads.
+    /// Moves the encoding of a long response to these threads, unless its polls neither encode nor
+    /// compress.
     pub(crate) fn encode(&self, response: Response) -> Response {
-        if response.extensions().get::<IsLong>().is_none() {
-            return response;
+        let is_compressed = response.headers().contains_key(CONTENT_ENCODING);
+        match response.extensions().get::<IsLong>() {
+            None => return response,
+            Some(IsLong::EncodedAhead) if !is_compressed => return response,
+            Some(_) => {}
         }
         let waker = Arc::default();
         let encoders = self.clone();
