@@ -209,6 +209,7 @@ impl<'a> Reader<'a> {
         Ok(Reader { bytes: self.bytes, position: start, end: self.position })
     }
 
+    #[inline]
     fn skip_bytes(&mut self, count: usize) -> Result<(), WireError> {
         if self.end - self.position < count {
             return Err(WireError::Truncated);
@@ -218,6 +219,7 @@ impl<'a> Reader<'a> {
     }
 
     /// Skips the content of an unknown field.
+    #[inline]
     pub(super) fn skip(&mut self, key: Key) -> Result<(), WireError> {
         match key.wire_type {
             VARINT => self.varint().map(drop),

@@ -7,7 +7,7 @@ use std::rc::Rc;
 use model::labels::{push_packed, quoted};
 use model::{METRIC_NAME, RejectReason};
 
-use super::message::{AnyValue, Attribute};
+use super::message::{AnyValue, Attribute, Text};
 use super::{Settings, naming, value};
 use crate::limits::{Limits, text_bytes_max};
 use crate::rejects::series_text;
@@ -24,7 +24,7 @@ pub(super) type Refusal = (RejectReason, String);
 pub(super) struct LabelNames<'a> {
     settings: &'a Settings,
     limits: &'a Limits,
-    known: HashMap<&'a str, Rc<str>>,
+    known: HashMap<Text<'a>, Rc<str>>,
 }
 
 impl<'a> LabelNames<'a> {
@@ -35,7 +35,7 @@ impl<'a> LabelNames<'a> {
     /// Translates the name of a promoted attribute.
     ///
     /// Errors: the result is empty, or the name is too long.
-    pub(super) fn label(&mut self, name: &'a str) -> Result<Rc<str>, Refusal> {
+    pub(super) fn label(&mut self, name: &Text<'a>) -> Result<Rc<str>, Refusal> {
         // Without escaping, some names are invalid here that data points may have.
         if self.settings.allow_utf8 {
             self.check_len(name)?;
@@ -51,17 +51,17 @@ impl<'a> LabelNames<'a> {
     }
 
     /// Translates the name of an attribute of a data point; without escaping, any name is valid.
-    fn of_attribute(&mut self, name: &'a str) -> Result<Rc<str>, Refusal> {
-        if let Some(known) = self.known.get(name) {
+    pub(super) fn of_attribute(&mut self, name: &Text<'a>) -> Result<Rc<str>, Refusal> {
+        if let Some(known) = self.known.get(&**name) {
             return Ok(Rc::clone(known));
         }
         self.check_len(name)?;
         let made = match self.settings.allow_utf8 && !name.is_empty() {
-            true => Rc::from(name),
+            true => Rc::from(&**name),
             false => self.made(name)?,
         };
         if self.known.len() < NAMES_KEPT_MAX {
-            self.known.insert(name, Rc::clone(&made));
+            self.known.insert(name.clone(), Rc::clone(&made));
         }
         Ok(made)
     }
@@ -87,7 +87,7 @@ impl<'a> LabelSet<'a> {
     /// Makes labels of attributes, except the keys in `left_out`. If keys translate to one name,
     /// their values are joined in the order of the keys.
     pub(super) fn of_attributes(
-        attributes: &'a [Attribute<'a>],
+        attributes: &[Attribute<'a>],
         left_out: &[&str],
         names: &mut LabelNames<'a>,
         limits: &Limits,
@@ -118,8 +118,25 @@ impl<'a> LabelSet<'a> {
         Ok(labels)
     }
 
+    /// Number of labels.
+    pub(super) fn len(&self) -> usize {
+        self.pairs.len()
+    }
+
+    /// Returns the value at an index.
+    #[inline]
+    pub(super) fn value(&self, at: usize) -> &str {
+        &self.pairs[at].1
+    }
+
+    /// Changes the value at an index to another one, which is not empty.
+    #[inline]
+    pub(super) fn change(&mut self, at: usize, value: Cow<'a, str>) {
+        self.pairs[at].1 = value;
+    }
+
     /// Returns the index of a name, or the index at which to insert it.
-    fn position(&self, name: &str) -> Result<usize, usize> {
+    pub(super) fn position(&self, name: &str) -> Result<usize, usize> {
         // Names mostly come in order.
         match self.pairs.last() {
             Some((last, _)) if **last >= *name => {
@@ -186,47 +203,72 @@ impl<'a> LabelSet<'a> {
         limits: &Limits,
         arena: &mut Vec<u8>,
     ) -> Result<(), Refusal> {
-        let with_name = self.with(metric, more);
-        let fault = |reason, text: String| {
-            let pairs = self.with(metric, more).map(|(n, v)| (n.as_bytes(), v.as_bytes()));
-            Err((reason, format!("{text} for series {}", series_text(pairs))))
-        };
-        if metric.is_empty() {
-            return fault(RejectReason::InvalidLabels, "invalid metric name".to_owned());
-        }
-        let (start, mut count) = (arena.len(), 0);
-        for (name, value) in with_name {
+        let [name_bytes_max, value_bytes_max] =
+            [limits.label_name_bytes_max, limits.label_value_bytes_max].map(text_bytes_max);
+        let (start, mut count, mut too_long) = (arena.len(), 0, None);
+        self.each_with(metric, more, |name, value| {
             count += 1;
-            if let Err(text) = check_lengths(name.len(), value.len(), limits) {
-                arena.truncate(start);
-                return fault(RejectReason::LabelLimit, text);
+            if name.len() <= name_bytes_max && value.len() <= value_bytes_max {
+                push_packed(arena, name.as_bytes(), value.as_bytes());
+            } else {
+                too_long.get_or_insert((name.len(), value.len()));
             }
-            push_packed(arena, name.as_bytes(), value.as_bytes());
-        }
-        if count > limits.labels_per_series_max {
+        });
+        if metric.is_empty() || too_long.is_some() || count > limits.labels_per_series_max {
             arena.truncate(start);
-            return fault(RejectReason::LabelLimit, count_text(count, limits));
+            return Err(self.refusal(metric, more, too_long, count, limits));
         }
         Ok(())
     }
 
-    /// Returns the labels in order, with those of `pack`.
-    fn with<'s>(
-        &'s self,
-        metric: &'s str,
-        more: Option<(&'s str, &'s str)>,
-    ) -> impl Iterator<Item = (&'s str, &'s str)> {
-        let own = self.pairs.iter().map(|(name, value)| (&**name, &**value));
-        let mut own = own
-            .filter(move |(name, _)| *name != METRIC_NAME && more.is_none_or(|(n, _)| n != *name))
-            .peekable();
+    /// Returns why labels are not packed: their number is `count`, and the lengths of the first
+    /// label over a limit are `too_long`.
+    #[cold]
+    fn refusal(
+        &self,
+        metric: &str,
+        more: Option<(&str, &str)>,
+        too_long: Option<(usize, usize)>,
+        count: usize,
+        limits: &Limits,
+    ) -> Refusal {
+        let lengths = too_long.map(|(name, value)| check_lengths(name, value, limits));
+        let (reason, text) = match lengths {
+            _ if metric.is_empty() => {
+                (RejectReason::InvalidLabels, "invalid metric name".to_owned())
+            }
+            Some(Err(text)) => (RejectReason::LabelLimit, text),
+            _ => (RejectReason::LabelLimit, count_text(count, limits)),
+        };
+        let mut pairs = Vec::new();
+        self.each_with(metric, more, |name, value| {
+            pairs.push((name.as_bytes().to_vec(), value.as_bytes().to_vec()));
+        });
+        let pairs = pairs.iter().map(|(name, value)| (&name[..], &value[..]));
+        (reason, format!("{text} for series {}", series_text(pairs)))
+    }
+
+    /// Passes the labels in order, with those of `pack`.
+    #[inline]
+    fn each_with(
+        &self,
+        metric: &str,
+        more: Option<(&str, &str)>,
+        mut take: impl FnMut(&str, &str),
+    ) {
         // The metric name comes before all labels that can be added.
         let mut added = [Some((METRIC_NAME, metric)), more].into_iter().flatten().peekable();
-        std::iter::from_fn(move || match (own.peek(), added.peek()) {
-            (Some((left, _)), Some((right, _))) if left < right => own.next(),
-            (_, Some(_)) => added.next(),
-            _ => own.next(),
-        })
+        for (name, value) in &self.pairs {
+            let mut is_replaced = false;
+            while let Some((other, other_value)) = added.next_if(|(other, _)| *other <= &**name) {
+                take(other, other_value);
+                is_replaced = *other == **name;
+            }
+            if !is_replaced {
+                take(name, value);
+            }
+        }
+        added.for_each(|(name, value)| take(name, value));
     }
 
     /// Approximate size of the packed labels, in bytes.
@@ -238,7 +280,7 @@ impl<'a> LabelSet<'a> {
 /// Returns the value of an attribute as the value of a label.
 pub(super) fn value_text<'a>(
     key: &str,
-    value: &'a AnyValue<'_>,
+    value: &AnyValue<'a>,
     limits: &Limits,
 ) -> Result<Cow<'a, str>, Refusal> {
     let limit = text_bytes_max(limits.label_value_bytes_max);

@@ -5,6 +5,8 @@
 
 use std::borrow::Cow;
 
+use super::protobuf::EncodedAttributes;
+
 /// Maximum depth of nested values.
 pub(super) const VALUE_DEPTH_MAX: usize = 64;
 
@@ -15,7 +17,7 @@ const NO_RECORDED_VALUE: u32 = 1;
 pub(super) type Text<'a> = Cow<'a, str>;
 
 /// Metrics of one resource.
-#[derive(Debug, Default, PartialEq)]
+#[derive(Debug, Default)]
 pub(super) struct ResourceMetrics<'a> {
     pub(super) attributes: Vec<Attribute<'a>>,
     pub(super) scopes: Vec<ScopeMetrics<'a>>,
@@ -24,7 +26,7 @@ pub(super) struct ResourceMetrics<'a> {
 }
 
 /// Metrics of one instrumentation scope.
-#[derive(Debug, Default, PartialEq)]
+#[derive(Debug, Default)]
 pub(super) struct ScopeMetrics<'a> {
     pub(super) scope: Scope<'a>,
     pub(super) schema_url: Text<'a>,
@@ -40,7 +42,7 @@ pub(super) struct Scope<'a> {
 }
 
 /// A metric with its data points.
-#[derive(Debug, Default, PartialEq)]
+#[derive(Debug, Default)]
 pub(super) struct Metric<'a> {
     pub(super) name: Text<'a>,
     pub(super) description: Text<'a>,
@@ -49,7 +51,7 @@ pub(super) struct Metric<'a> {
 }
 
 /// Data points of one kind.
-#[derive(Debug, Default, PartialEq)]
+#[derive(Debug, Default)]
 pub(super) enum Data<'a> {
     #[default]
     Empty,
@@ -89,7 +91,7 @@ impl DataKind {
 }
 
 /// Data points of one kind, with their common properties.
-#[derive(Debug, PartialEq)]
+#[derive(Debug)]
 pub(super) struct DataPoints<P> {
     pub(super) points: Vec<P>,
     /// Of sums and of histograms.
@@ -105,16 +107,19 @@ impl<P> Default for DataPoints<P> {
 }
 
 /// Common fields of all data points. Units: ns since the epoch, 0 if unknown.
-#[derive(Debug, Default, PartialEq)]
+#[derive(Debug, Default)]
 pub(super) struct Point<'a> {
     pub(super) attributes: Vec<Attribute<'a>>,
+    /// Attributes that follow those. They are decoded when they are needed: mostly, they differ in
+    /// a few values from those of the data point before.
+    pub(super) encoded: Option<EncodedAttributes<'a>>,
     pub(super) start_ns: u64,
     pub(super) time_ns: u64,
     pub(super) flags: u32,
 }
 
 /// A data point with a number; 0 if absent.
-#[derive(Debug, Default, PartialEq)]
+#[derive(Debug, Default)]
 pub(super) struct NumberPoint<'a> {
     pub(super) point: Point<'a>,
     pub(super) value: f64,
@@ -122,7 +127,7 @@ pub(super) struct NumberPoint<'a> {
 }
 
 /// A data point with a histogram of explicit bounds.
-#[derive(Debug, Default, PartialEq)]
+#[derive(Debug, Default)]
 pub(super) struct HistogramPoint<'a> {
     pub(super) point: Point<'a>,
     pub(super) count: u64,
@@ -133,7 +138,7 @@ pub(super) struct HistogramPoint<'a> {
 }
 
 /// A data point with an exponential histogram.
-#[derive(Debug, Default, PartialEq)]
+#[derive(Debug, Default)]
 pub(super) struct ExponentialPoint<'a> {
     pub(super) point: Point<'a>,
     pub(super) count: u64,
@@ -153,7 +158,7 @@ pub(super) struct Buckets {
 }
 
 /// A data point with a summary.
-#[derive(Debug, Default, PartialEq)]
+#[derive(Debug, Default)]
 pub(super) struct SummaryPoint<'a> {
     pub(super) point: Point<'a>,
     pub(super) count: u64,

@@ -15,6 +15,7 @@ mod json;
 mod labels;
 mod message;
 mod naming;
+mod point_labels;
 mod protobuf;
 mod resource;
 #[cfg(test)]

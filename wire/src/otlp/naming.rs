@@ -60,6 +60,9 @@ fn is_metric_char(c: char) -> bool {
 
 /// Joins the words of a name, and its suffixes, by underscores.
 fn escaped_with_suffixes(name: &str, unit: &str, kind: NameKind) -> String {
+    if unit.is_empty() && kind != NameKind::Counter && is_joined_words(name) {
+        return name.to_owned();
+    }
     let mut words: Vec<&str> =
         name.split(|c| !is_metric_char(c)).filter(|word| !word.is_empty()).collect();
     let [main, per] = unit_suffixes(unit).map(|suffix| without_odd_chars(&suffix));
@@ -82,6 +85,18 @@ fn escaped_with_suffixes(name: &str, unit: &str, kind: NameKind) -> String {
         words.push(last);
     }
     not_beginning_with_digit(words.join("_"))
+}
+
+/// Returns whether a name consists of words with an underscore between them, and does not begin
+/// with a digit.
+fn is_joined_words(name: &str) -> bool {
+    let mut before = b'_';
+    let are_words = name.bytes().all(|byte| {
+        let is_valid = is_metric_char(char::from(byte)) || (byte == b'_' && before != b'_');
+        before = byte;
+        is_valid
+    });
+    are_words && before != b'_' && !name.as_bytes()[0].is_ascii_digit()
 }
 
 /// Replaces each run of invalid characters by an underscore, and removes it at both ends.
@@ -129,6 +144,9 @@ fn without_suffix<'a>(name: &'a str, suffix: &str) -> &'a str {
 
 /// Returns the unit of a metric for its metadata.
 pub(super) fn unit_name(unit: &str) -> String {
+    if unit.is_empty() {
+        return String::new();
+    }
     let [main, per] = unit_suffixes(unit).map(|suffix| without_odd_chars(&suffix));
     let name = match (main.is_empty(), per.is_empty()) {
         (false, false) => format!("{main}_{per}"),
@@ -141,6 +159,9 @@ pub(super) fn unit_name(unit: &str) -> String {
 
 /// Returns the suffixes of a unit: for the part before the slash, and for the part after it.
 fn unit_suffixes(unit: &str) -> [String; 2] {
+    if unit.is_empty() {
+        return Default::default();
+    }
     let (main, per) = unit.split_once('/').unwrap_or((unit, ""));
     let [main, per] = [main.trim(), per.trim()].map(|unit| match unit.contains(['{', '}']) {
         true => "",

@@ -40,6 +40,7 @@ struct Field<'r, 'a> {
 }
 
 /// Passes each field to `take`, which reads or skips its content.
+#[inline]
 fn each_field<'a>(
     mut reader: Reader<'a>,
     message: &'static str,
@@ -148,7 +149,7 @@ fn resource_metrics<'a>(
     let mut out = ResourceMetrics::default();
     each_field(message, "resource_metrics", |field| match field.key.field {
         1 => each_field(field.nested()?, "resource", |field| match field.key.field {
-            1 => attribute(field.nested()?, 0, &mut out.attributes, budget),
+            1 => push_attribute(field.nested()?, 0, &mut out.attributes, budget),
             _ => field.skip(),
         }),
         2 => {
@@ -193,7 +194,7 @@ fn scope<'a>(
         match field.key.field {
             1 => out.name = field.text(budget)?,
             2 => out.version = field.text(budget)?,
-            3 => attribute(field.nested()?, 0, &mut out.attributes, budget)?,
+            3 => push_attribute(field.nested()?, 0, &mut out.attributes, budget)?,
             _ => field.skip()?,
         }
         Ok(())
@@ -260,19 +261,88 @@ fn data_points<'a, P>(
     Ok(out)
 }
 
+/// Attributes in the message of a data point.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct EncodedAttributes<'a> {
+    point: Reader<'a>,
+    /// Number of their field.
+    number: u32,
+}
+
+impl<'a> EncodedAttributes<'a> {
+    /// Passes the message of each attribute to `take`, until it returns false.
+    #[inline]
+    pub(super) fn each(
+        &self,
+        mut take: impl FnMut(Reader<'a>) -> Result<bool, DecodeError>,
+    ) -> Result<(), DecodeError> {
+        let mut point = self.point;
+        while !point.is_at_end() {
+            let start = point.position();
+            let key = point.key();
+            let nested = key.and_then(|key| match key.field == self.number {
+                true => point.nested(key).map(Some),
+                false => point.skip(key).map(|()| None),
+            });
+            let nested = nested.map_err(|error| malformed(start, None, "data_points", error))?;
+            if let Some(nested) = nested
+                && !take(nested)?
+            {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Decodes all attributes.
+    pub(super) fn decode(
+        &self,
+        budget: &mut DecodeBudget<'_>,
+    ) -> Result<Vec<Attribute<'a>>, DecodeError> {
+        let mut out = Vec::new();
+        self.each(|message| push_attribute(message, 0, &mut out, budget).map(|()| true))?;
+        Ok(out)
+    }
+}
+
+/// Returns key and text of an attribute that has a text, in the encoding of most senders.
+#[inline]
+pub(super) fn plain_attribute<'a>(message: &Reader<'a>) -> Option<[&'a [u8]; 2]> {
+    const FIRST: u8 = 1 << 3 | LENGTH;
+    const SECOND: u8 = 2 << 3 | LENGTH;
+    let (key, rest) = short_field(message.rest(), FIRST)?;
+    let (value, []) = short_field(rest, SECOND)? else { return None };
+    let (text, []) = short_field(value, FIRST)? else { return None };
+    Some([key, text])
+}
+
+/// Splits a field off whose length is one byte.
+#[inline]
+fn short_field(bytes: &[u8], key: u8) -> Option<(&[u8], &[u8])> {
+    match bytes {
+        [found, length @ ..0x80, rest @ ..] if *found == key => {
+            rest.split_at_checked(usize::from(*length))
+        }
+        _ => None,
+    }
+}
+
+/// Creates the common part of a data point. Its attributes are not decoded.
+fn encoded_point(point: Reader<'_>, number: u32) -> Point<'_> {
+    Point { encoded: Some(EncodedAttributes { point, number }), ..Point::default() }
+}
+
 /// Reads a common field of data points, some of whose numbers differ by kind.
-fn point_field<'a>(
-    field: Field<'_, 'a>,
-    out: &mut Point<'a>,
-    budget: &mut DecodeBudget<'_>,
+#[inline]
+fn point_field(
+    field: Field<'_, '_>,
+    out: &mut Point<'_>,
     [attributes, flags]: [u32; 2],
 ) -> Result<(), DecodeError> {
     match field.key.field {
         2 => out.start_ns = field.fixed64()?,
         3 => out.time_ns = field.fixed64()?,
-        number if number == attributes => {
-            attribute(field.nested()?, 0, &mut out.attributes, budget)?;
-        }
+        number if number == attributes => drop(field.nested()?),
         number if number == flags => out.flags = field.integer()? as u32,
         _ => field.skip()?,
     }
@@ -283,13 +353,13 @@ fn number_point<'a>(
     message: Reader<'a>,
     budget: &mut DecodeBudget<'_>,
 ) -> Result<NumberPoint<'a>, DecodeError> {
-    let mut out = NumberPoint::default();
+    let mut out = NumberPoint { point: encoded_point(message, 7), ..NumberPoint::default() };
     each_field(message, "data_points", |field| {
         match field.key.field {
             4 => out.value = field.double()?,
             5 => exemplar(field.nested()?, &mut out.exemplars, budget)?,
             6 => out.value = field.fixed64()? as i64 as f64,
-            _ => point_field(field, &mut out.point, budget, [7, 8])?,
+            _ => point_field(field, &mut out.point, [7, 8])?,
         }
         Ok(())
     })?;
@@ -300,7 +370,7 @@ fn histogram_point<'a>(
     message: Reader<'a>,
     budget: &mut DecodeBudget<'_>,
 ) -> Result<HistogramPoint<'a>, DecodeError> {
-    let mut out = HistogramPoint::default();
+    let mut out = HistogramPoint { point: encoded_point(message, 9), ..HistogramPoint::default() };
     each_field(message, "data_points", |field| {
         match field.key.field {
             4 => out.count = field.fixed64()?,
@@ -308,7 +378,7 @@ fn histogram_point<'a>(
             6 => field.fixed64s(&mut out.bucket_counts, budget, |count| count)?,
             7 => field.fixed64s(&mut out.explicit_bounds, budget, f64::from_bits)?,
             8 => exemplar(field.nested()?, &mut out.exemplars, budget)?,
-            _ => point_field(field, &mut out.point, budget, [9, 10])?,
+            _ => point_field(field, &mut out.point, [9, 10])?,
         }
         Ok(())
     })?;
@@ -319,7 +389,8 @@ fn exponential_point<'a>(
     message: Reader<'a>,
     budget: &mut DecodeBudget<'_>,
 ) -> Result<ExponentialPoint<'a>, DecodeError> {
-    let mut out = ExponentialPoint::default();
+    let mut out =
+        ExponentialPoint { point: encoded_point(message, 1), ..ExponentialPoint::default() };
     each_field(message, "data_points", |field| {
         match field.key.field {
             4 => out.count = field.fixed64()?,
@@ -329,7 +400,7 @@ fn exponential_point<'a>(
             8 => buckets(field.nested()?, &mut out.positive, budget)?,
             9 => buckets(field.nested()?, &mut out.negative, budget)?,
             11 => exemplar(field.nested()?, &mut out.exemplars, budget)?,
-            _ => point_field(field, &mut out.point, budget, [1, 10])?,
+            _ => point_field(field, &mut out.point, [1, 10])?,
         }
         Ok(())
     })?;
@@ -355,7 +426,7 @@ fn summary_point<'a>(
     message: Reader<'a>,
     budget: &mut DecodeBudget<'_>,
 ) -> Result<SummaryPoint<'a>, DecodeError> {
-    let mut out = SummaryPoint::default();
+    let mut out = SummaryPoint { point: encoded_point(message, 7), ..SummaryPoint::default() };
     each_field(message, "data_points", |field| {
         match field.key.field {
             4 => out.count = field.fixed64()?,
@@ -372,7 +443,7 @@ fn summary_point<'a>(
                 })?;
                 budget.push(&mut out.quantiles, quantile)?;
             }
-            _ => point_field(field, &mut out.point, budget, [7, 8])?,
+            _ => point_field(field, &mut out.point, [7, 8])?,
         }
         Ok(())
     })?;
@@ -392,7 +463,7 @@ fn exemplar<'a>(
             4 => exemplar.span_id = field.id()?,
             5 => exemplar.trace_id = field.id()?,
             6 => exemplar.value = Some(field.fixed64()? as i64 as f64),
-            7 => attribute(field.nested()?, 0, &mut exemplar.attributes, budget)?,
+            7 => push_attribute(field.nested()?, 0, &mut exemplar.attributes, budget)?,
             _ => field.skip()?,
         }
         Ok(())
@@ -400,12 +471,12 @@ fn exemplar<'a>(
     budget.push(out, exemplar)
 }
 
-fn attribute<'a>(
+/// Reads an attribute at a depth of nesting.
+pub(super) fn attribute<'a>(
     message: Reader<'a>,
     depth: usize,
-    out: &mut Vec<Attribute<'a>>,
     budget: &mut DecodeBudget<'_>,
-) -> Result<(), DecodeError> {
+) -> Result<Attribute<'a>, DecodeError> {
     let mut attribute = Attribute::default();
     each_field(message, "attributes", |field| {
         match field.key.field {
@@ -415,6 +486,17 @@ fn attribute<'a>(
         }
         Ok(())
     })?;
+    Ok(attribute)
+}
+
+/// Adds an attribute at a depth of nesting to a list.
+fn push_attribute<'a>(
+    message: Reader<'a>,
+    depth: usize,
+    out: &mut Vec<Attribute<'a>>,
+    budget: &mut DecodeBudget<'_>,
+) -> Result<(), DecodeError> {
+    let attribute = attribute(message, depth, budget)?;
     budget.push(out, attribute)
 }
 
@@ -450,7 +532,7 @@ fn any_value<'a>(
             6 => {
                 let mut values = Vec::new();
                 each_field(field.nested()?, "kvlist_value", |field| match field.key.field {
-                    1 => attribute(field.nested()?, depth + 1, &mut values, budget),
+                    1 => push_attribute(field.nested()?, depth + 1, &mut values, budget),
                     _ => field.skip(),
                 })?;
                 *out = AnyValue::Map(values);

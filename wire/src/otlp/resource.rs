@@ -16,8 +16,8 @@ const SERVICE_INSTANCE: &str = "service.instance.id";
 /// Labels of all series of a resource.
 pub(super) struct ResourceLabels<'t> {
     promoted: LabelSet<'t>,
-    job: Cow<'t, str>,
-    instance: Cow<'t, str>,
+    /// `job` and `instance`, unless they are empty.
+    target: Vec<(Rc<str>, Cow<'t, str>)>,
 }
 
 impl<'t> ResourceLabels<'t> {
@@ -51,7 +51,9 @@ impl<'t> ResourceLabels<'t> {
         // Each data point copies them.
         check_value_len(SERVICE_NAME, job.len(), limits)?;
         check_value_len(SERVICE_INSTANCE, instance.len(), limits)?;
-        Ok(ResourceLabels { promoted, job, instance })
+        let target = [("job", job), ("instance", instance)].into_iter();
+        let target = target.filter(|(_, value)| !value.is_empty());
+        Ok(ResourceLabels { promoted, target: target.map(|(n, v)| (Rc::from(n), v)).collect() })
     }
 
     /// Adds promoted attributes to the labels of a data point, which take precedence, then `job`
@@ -62,12 +64,14 @@ impl<'t> ResourceLabels<'t> {
     }
 
     fn set_target(&self, labels: &mut LabelSet<'t>, limits: &Limits) -> Result<(), Refusal> {
-        for (name, value) in [("job", &self.job), ("instance", &self.instance)] {
-            if !value.is_empty() {
-                labels.set(Rc::from(name), value.clone(), limits)?;
-            }
-        }
-        Ok(())
+        self.target
+            .iter()
+            .try_for_each(|(name, value)| labels.set(Rc::clone(name), value.clone(), limits))
+    }
+
+    /// Returns whether a label of data points is replaced.
+    pub(super) fn sets(&self, name: &str) -> bool {
+        self.target.iter().any(|(target, _)| **target == *name)
     }
 
     /// Returns the labels of `target_info`; `None` without other attributes, or without `job` and
@@ -122,6 +126,11 @@ impl<'t> ScopeLabels<'t> {
         ];
         let fixed = fixed.map(|(name, value)| (Rc::from(name), &**value));
         Ok(ScopeLabels { attributes, fixed: fixed.into() })
+    }
+
+    /// Returns whether a label of data points is replaced.
+    pub(super) fn sets(&self, name: &str) -> bool {
+        self.attributes.has(name) || self.fixed.iter().any(|(fixed, _)| **fixed == *name)
     }
 
     /// Sets the labels of the scope, which take precedence over those of a data point.

@@ -19,10 +19,10 @@ pub(super) struct TooLong;
 /// Returns a value as text; empty if there is none.
 ///
 /// Errors: a formatted text of more than `bytes_max`.
-pub(super) fn text<'v>(value: &'v AnyValue<'_>, bytes_max: usize) -> Result<Cow<'v, str>, TooLong> {
+pub(super) fn text<'a>(value: &AnyValue<'a>, bytes_max: usize) -> Result<Cow<'a, str>, TooLong> {
     let text = match value {
         AnyValue::Empty => return Ok(Cow::Borrowed("")),
-        AnyValue::Text(text) => return Ok(Cow::Borrowed(text)),
+        AnyValue::Text(text) => return Ok(text.clone()),
         AnyValue::Bool(value) => value.to_string(),
         AnyValue::Integer(value) => value.to_string(),
         AnyValue::Double(value) => double_text(*value),

@@ -48,7 +48,8 @@ fn is_over(error: &DecodeError, expected: &str) -> bool {
 #[test]
 fn small_fields_that_unfold_end_at_the_budget() {
     let points = field(1, &[]).repeat(400_000);
-    let attributes = field(7, &[]).repeat(400_000);
+    // After a timestamp, without which the attributes are not decoded.
+    let attributes = [&[0x19, 1, 0, 0, 0, 0, 0, 0, 0][..], &field(7, &[]).repeat(400_000)].concat();
     let buckets = field(8, &field(2, &vec![0; 900_000]));
     let exponential = field(1, &field(2, &field(2, &field(10, &field(1, &buckets)))));
     for message in [

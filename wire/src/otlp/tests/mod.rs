@@ -165,6 +165,53 @@ fn both_encodings_decode_to_the_same_batch() {
     }
 }
 
+/// JSON is decoded in full, so it is the twin of protobuf, whose attributes are compared with those
+/// of the data point before.
+#[test]
+fn data_points_do_not_depend_on_those_before() {
+    let all = [
+        vec![text("a", "1"), text("b.c", "2")],
+        vec![text("a", "1"), text("b.c", "3")],
+        vec![text("a", ""), text("b.c", "3")],
+        vec![text("a", "1")],
+        vec![text("b.c", "2"), text("a", "1")],
+        vec![attribute("a", Value::Integer(7)), text("b.c", "2")],
+        vec![attribute("a", Value::Integer(8)), text("b.d", "2")],
+        vec![text("b.c", "1"), text("b_c", "2")],
+        vec![text("b.c", "4"), text("b_c", "5")],
+        vec![text("job", "own"), text("otel_scope_name", "own")],
+        vec![text("job", "other"), text("otel_scope_name", "other")],
+        vec![text("region", "own"), text("a", "1")],
+        vec![text("region", ""), text("a", "1")],
+        vec![text("a", &"x".repeat(200)), text("b.c", "ü")],
+        vec![],
+    ];
+    let mut metrics = Vec::new();
+    for first in &all {
+        for second in &all {
+            let points = [first, second, first].into_iter().zip(1..).map(|(attributes, time)| {
+                NumberPoint { attributes: attributes.clone(), ..number(time * 1_000, 1.0) }
+            });
+            metrics.push(gauge(&format!("m{}", metrics.len()), points.collect()));
+        }
+    }
+    let resource = vec![text("service.name", "shop"), text("region", "eu")];
+    let mut request = request(resource, metrics);
+    let scope = Scope { name: "scope".to_owned(), ..Scope::default() };
+    request.resource_metrics[0].scope_metrics[0].scope = Some(scope);
+    // Attributes of another resource and scope are not followed.
+    request.resource_metrics.extend(request.clone().resource_metrics);
+    request.resource_metrics[1].resource = None;
+    request.resource_metrics[1].scope_metrics[0].scope = None;
+    let promoted = Promoted::Listed(["region".to_owned()].into());
+    for promote_scope in [false, true] {
+        let settings = Settings { promote_scope, promoted: promoted.clone(), ..settings() };
+        let (batch, decoded) = decode_both(&request, &settings);
+        assert!(decoded.rejects.is_empty(), "{}", decoded.rejects.to_text());
+        assert!(batch.series.len() > 2 * 3 * all.len() * all.len());
+    }
+}
+
 #[test]
 fn gauges_and_sums_are_series_of_one_sample() {
     let mut point = number(5000, 1.5);

@@ -41,6 +41,7 @@ use super::message::{
     SummaryPoint,
 };
 use super::naming::{NameKind, metric_name, unit_name};
+use super::point_labels::{CommonLabels, PointLabels};
 use super::resource::{PointTimes, ResourceLabels, ScopeLabels};
 use super::{Settings, exemplar, histogram};
 use crate::batch_builder::{BatchBuilder, SeriesMark};
@@ -49,6 +50,8 @@ use crate::slow_path::check_lengths;
 use crate::{DecodeError, Decoded};
 
 const NS_PER_MS: u64 = 1_000_000;
+/// Maximum timestamp of a data point.
+const TIME_NS_MAX: u64 = i64::MAX as u64;
 
 /// The numbers of temporalities.
 const DELTA: i32 = 1;
@@ -96,11 +99,17 @@ struct Translator<'t, 'b> {
     shared_bounds: Arc<[f64]>,
 }
 
+/// State of the data points of a resource so far.
+#[derive(Default)]
+struct PointsState<'t> {
+    labels: PointLabels<'t>,
+    times: Option<PointTimes>,
+}
+
 /// A metric, for the translation of its data points.
 struct MetricContext<'c, 't> {
     name: &'c str,
-    resource: &'c ResourceLabels<'t>,
-    scope: &'c ScopeLabels<'t>,
+    common: CommonLabels<'c, 't>,
     /// Reset hint of native histograms.
     reset_hint: ResetHint,
 }
@@ -119,12 +128,14 @@ impl<'t> Translator<'t, '_> {
                 return Ok(());
             }
         };
-        let mut times = None;
+        let mut points = PointsState::default();
         for scope in resource.scopes() {
             match ScopeLabels::of(scope, settings, &self.names, limits) {
                 Ok(scope_labels) => {
+                    points.labels.begin_scope();
+                    let common = CommonLabels { resource: &labels, scope: &scope_labels };
                     for metric in &scope.metrics {
-                        self.metric(metric, &labels, &scope_labels, &mut times)?;
+                        self.metric(metric, common, &mut points)?;
                     }
                 }
                 Err((reason, text)) => {
@@ -133,7 +144,7 @@ impl<'t> Translator<'t, '_> {
                 }
             }
         }
-        self.target_info(&resource.attributes, &labels, times)
+        self.target_info(&resource.attributes, &labels, points.times)
     }
 
     /// Rejects data points.
@@ -151,9 +162,8 @@ impl<'t> Translator<'t, '_> {
     fn metric(
         &mut self,
         metric: &'t Metric<'t>,
-        resource: &ResourceLabels<'t>,
-        scope: &ScopeLabels<'t>,
-        times: &mut Option<PointTimes>,
+        common: CommonLabels<'_, 't>,
+        points: &mut PointsState<'t>,
     ) -> Result<(), DecodeError> {
         let temporality = temporality(&metric.data);
         let name = match self.check_metric(metric, temporality) {
@@ -165,33 +175,33 @@ impl<'t> Translator<'t, '_> {
         };
         let is_delta = temporality == Some(DELTA);
         let reset_hint = if is_delta { ResetHint::Gauge } else { ResetHint::Unknown };
-        let family = MetricContext { name: &name, resource, scope, reset_hint };
+        let family = MetricContext { name: &name, common, reset_hint };
         let series_count = self.builder.batch.series.len();
         match &metric.data {
             Data::Empty => {}
             Data::Gauge(numbers) => {
                 for point in &numbers.points {
-                    self.number(point, &[], &family, times)?;
+                    self.number(point, &[], &family, points)?;
                 }
             }
             Data::Sum(numbers) => {
                 for point in &numbers.points {
-                    self.number(point, &point.exemplars, &family, times)?;
+                    self.number(point, &point.exemplars, &family, points)?;
                 }
             }
             Data::Histogram(histograms) => {
                 for point in &histograms.points {
-                    self.explicit_histogram(point, &family, times)?;
+                    self.explicit_histogram(point, &family, points)?;
                 }
             }
             Data::Exponential(exponentials) => {
                 for point in &exponentials.points {
-                    self.exponential_histogram(point, &family, times)?;
+                    self.exponential_histogram(point, &family, points)?;
                 }
             }
             Data::Summary(summaries) => {
                 for point in &summaries.points {
-                    self.summary(point, &family, times)?;
+                    self.summary(point, &family, points)?;
                 }
             }
         }
@@ -219,7 +229,7 @@ impl<'t> Translator<'t, '_> {
                 return Err((RejectReason::LabelLimit, text));
             }
         }
-        if *data == Data::Empty {
+        if matches!(data, Data::Empty) {
             let text = format!(
                 "could not get aggregation temporality for {shown} as it has unsupported metric \
                  type Empty"
@@ -258,42 +268,34 @@ impl<'t> Translator<'t, '_> {
         Ok(built)
     }
 
-    /// Returns the labels of a data point without the metric name; `None` if it is rejected.
-    fn base(
+    /// Sets the labels of a data point without the metric name, and notes its timestamp. Returns
+    /// false if it is rejected.
+    fn begin_point(
         &mut self,
-        point: &'t Point<'t>,
+        point: &Point<'t>,
         family: &MetricContext<'_, 't>,
         counts: Counts,
-    ) -> Result<Option<LabelSet<'t>>, DecodeError> {
+        labels: &mut PointLabels<'t>,
+    ) -> Result<bool, DecodeError> {
         self.builder.count_series("data points")?;
-        match self.base_labels(point, family) {
-            Ok(labels) => Ok(Some(labels)),
-            Err((reason, text)) => {
-                self.refuse([counts], reason, || {
-                    let name = &family.name[..family.name.floor_char_boundary(1024)];
-                    format!("{text} for a data point of metric {}", quoted(name))
-                });
-                Ok(None)
+        let (limits, budget) = (self.builder.limits, &mut self.builder.budget);
+        let read = match point.time_ns {
+            1..=TIME_NS_MAX => {
+                labels.read(point, family.common, &mut self.names, limits, budget)?
             }
+            other => {
+                let text = format!("out of bounds: time_unix_nano is {other}");
+                Err((RejectReason::OutOfBounds, text))
+            }
+        };
+        if let Err((reason, text)) = read {
+            self.refuse([counts], reason, || {
+                let name = &family.name[..family.name.floor_char_boundary(1024)];
+                format!("{text} for a data point of metric {}", quoted(name))
+            });
+            return Ok(false);
         }
-    }
-
-    fn base_labels(
-        &mut self,
-        point: &'t Point<'t>,
-        family: &MetricContext<'_, 't>,
-    ) -> Result<LabelSet<'t>, Refusal> {
-        if point.time_ns == 0 || i64::try_from(point.time_ns).is_err() {
-            let text = format!("out of bounds: time_unix_nano is {}", point.time_ns);
-            return Err((RejectReason::OutOfBounds, text));
-        }
-        let limits = self.builder.limits;
-        let left_out = [model::METRIC_NAME];
-        let names = &mut self.names;
-        let mut labels = LabelSet::of_attributes(&point.attributes, &left_out, names, limits)?;
-        family.resource.add_to(&mut labels, limits)?;
-        family.scope.set_in(&mut labels, limits)?;
-        Ok(labels)
+        Ok(true)
     }
 
     fn number(
@@ -301,12 +303,19 @@ impl<'t> Translator<'t, '_> {
         point: &'t NumberPoint<'t>,
         exemplars: &'t [Exemplar<'t>],
         family: &MetricContext<'_, 't>,
-        times: &mut Option<PointTimes>,
+        points: &mut PointsState<'t>,
     ) -> Result<(), DecodeError> {
         let counts = Counts { floats: 1, ..Counts::default() };
-        let Some(base) = self.base(&point.point, family, counts)? else { return Ok(()) };
-        PointTimes::add(times, point.point.time_ns);
-        let series = Series { base: &base, point: &point.point, metric: family.name, more: None };
+        if !self.begin_point(&point.point, family, counts, &mut points.labels)? {
+            return Ok(());
+        }
+        PointTimes::add(&mut points.times, point.point.time_ns);
+        let series = Series {
+            base: points.labels.set(),
+            point: &point.point,
+            metric: family.name,
+            more: None,
+        };
         self.float(&series, point.value, exemplars)
     }
 
@@ -314,26 +323,29 @@ impl<'t> Translator<'t, '_> {
         &mut self,
         point: &'t HistogramPoint<'t>,
         family: &MetricContext<'_, 't>,
-        times: &mut Option<PointTimes>,
+        points: &mut PointsState<'t>,
     ) -> Result<(), DecodeError> {
         if self.settings.to_custom_buckets {
             let hint = family.reset_hint;
             let made = histogram::of_explicit(point, hint, &mut self.shared_bounds);
-            return self.native_histogram(made, &point.point, &point.exemplars, family, times);
+            return self.native_histogram(made, &point.point, &point.exemplars, family, points);
         }
         let HistogramPoint { count, sum, bucket_counts, explicit_bounds, exemplars, .. } = point;
         let buckets = bucket_counts.len().min(explicit_bounds.len());
         let counts = Counts { floats: 2 + buckets as u64, ..Counts::default() };
-        let Some(base) = self.base(&point.point, family, counts)? else { return Ok(()) };
+        if !self.begin_point(&point.point, family, counts, &mut points.labels)? {
+            return Ok(());
+        }
         if let Err(text) = histogram::check_len(bucket_counts.len().max(explicit_bounds.len())) {
             let text = || format!("{text} for a data point of metric {}", quoted(family.name));
             self.refuse([counts], RejectReason::Histogram, text);
             return Ok(());
         }
-        PointTimes::add(times, point.point.time_ns);
+        PointTimes::add(&mut points.times, point.point.time_ns);
         let [sums, counts, metric] =
             ["sum", "count", "bucket"].map(|suffix| format!("{}_{suffix}", family.name));
-        let named = |metric| Series { base: &base, point: &point.point, metric, more: None };
+        let named =
+            |metric| Series { base: points.labels.set(), point: &point.point, metric, more: None };
         if let Some(sum) = sum {
             self.float(&named(&sums), *sum, &[])?;
         }
@@ -358,10 +370,10 @@ impl<'t> Translator<'t, '_> {
         &mut self,
         point: &'t ExponentialPoint<'t>,
         family: &MetricContext<'_, 't>,
-        times: &mut Option<PointTimes>,
+        points: &mut PointsState<'t>,
     ) -> Result<(), DecodeError> {
         let made = histogram::of_exponential(point, family.reset_hint);
-        self.native_histogram(made, &point.point, &point.exemplars, family, times)
+        self.native_histogram(made, &point.point, &point.exemplars, family, points)
     }
 
     fn native_histogram(
@@ -370,10 +382,12 @@ impl<'t> Translator<'t, '_> {
         point: &'t Point<'t>,
         exemplars: &'t [Exemplar<'t>],
         family: &MetricContext<'_, 't>,
-        times: &mut Option<PointTimes>,
+        points: &mut PointsState<'t>,
     ) -> Result<(), DecodeError> {
         let counts = Counts { histograms: 1, ..Counts::default() };
-        let Some(base) = self.base(point, family, counts)? else { return Ok(()) };
+        if !self.begin_point(point, family, counts, &mut points.labels)? {
+            return Ok(());
+        }
         let wire = match made {
             Ok(wire) => wire,
             Err(text) => {
@@ -382,8 +396,8 @@ impl<'t> Translator<'t, '_> {
                 return Ok(());
             }
         };
-        PointTimes::add(times, point.time_ns);
-        let series = Series { base: &base, point, metric: family.name, more: None };
+        PointTimes::add(&mut points.times, point.time_ns);
+        let series = Series { base: points.labels.set(), point, metric: family.name, more: None };
         let mark = self.builder.mark();
         self.charge(&series)?;
         let held = self.builder.batch.histograms.len();
@@ -404,13 +418,16 @@ impl<'t> Translator<'t, '_> {
         &mut self,
         point: &'t SummaryPoint<'t>,
         family: &MetricContext<'_, 't>,
-        times: &mut Option<PointTimes>,
+        points: &mut PointsState<'t>,
     ) -> Result<(), DecodeError> {
         let counts = Counts { floats: 2 + point.quantiles.len() as u64, ..Counts::default() };
-        let Some(base) = self.base(&point.point, family, counts)? else { return Ok(()) };
-        PointTimes::add(times, point.point.time_ns);
+        if !self.begin_point(&point.point, family, counts, &mut points.labels)? {
+            return Ok(());
+        }
+        PointTimes::add(&mut points.times, point.point.time_ns);
         let [sums, counts] = ["sum", "count"].map(|suffix| format!("{}_{suffix}", family.name));
-        let named = |metric| Series { base: &base, point: &point.point, metric, more: None };
+        let named =
+            |metric| Series { base: points.labels.set(), point: &point.point, metric, more: None };
         self.float(&named(&sums), point.sum, &[])?;
         self.float(&named(&counts), point.count as f64, &[])?;
         for quantile in &point.quantiles {
