@@ -10,6 +10,7 @@
 
 use std::cmp::Ordering;
 use std::fmt;
+use std::ops::Range;
 use std::sync::Arc;
 
 /// Name of the label with the metric's name.
@@ -331,13 +332,23 @@ fn text(bytes: &[u8]) -> &str {
 /// Removes one length-prefixed text without decoding it.
 #[inline]
 fn take_bytes<'a>(rest: &mut &'a [u8]) -> &'a [u8] {
-    let (len, head) = match rest[0] {
-        0xff => (usize::from(rest[1]) | usize::from(rest[2]) << 8 | usize::from(rest[3]) << 16, 4),
+    let range = text_at(rest, 0);
+    let text = &rest[range.clone()];
+    *rest = &rest[range.end..];
+    text
+}
+
+/// Returns the range of the text whose length is at `start`.
+#[inline]
+pub(crate) fn text_at(packed: &[u8], start: usize) -> Range<usize> {
+    let (len, head) = match packed[start] {
+        0xff => {
+            let [low, middle, high] = [1, 2, 3].map(|at| usize::from(packed[start + at]));
+            (low | middle << 8 | high << 16, 4)
+        }
         short => (usize::from(short), 1),
     };
-    let text = &rest[head..head + len];
-    *rest = &rest[head + len..];
-    text
+    start + head..start + head + len
 }
 
 /// Appends one label in packed form. The caller ensures ascending names and valid texts.

@@ -6,7 +6,7 @@
 use std::cmp::Ordering;
 use std::sync::{Arc, Mutex};
 
-use model::Labels;
+use model::{Labels, sort_label_sets};
 
 use crate::lock::lock;
 
@@ -64,10 +64,7 @@ impl HeadOrder {
         };
         let entries = match new {
             Some(new) if new.is_empty() => return Arc::clone(&sorted.slots),
-            Some(mut new) => {
-                new.sort_unstable();
-                merged(std::mem::take(&mut sorted.entries), new)
-            }
+            Some(new) => merged(std::mem::take(&mut sorted.entries), sort_label_sets(new)),
             None => sort_halves(all(), self.halved_len_min),
         };
         let slots = entries.iter().map(|(_, slot)| *slot).collect();
@@ -76,19 +73,18 @@ impl HeadOrder {
     }
 }
 
-/// Sorts entries, many of them on two threads: one thread takes a second for a million.
+/// Sorts entries, many of them on two threads.
 fn sort_halves(mut entries: Vec<OrderedSeries>, halved_len_min: usize) -> Vec<OrderedSeries> {
     if entries.len() < halved_len_min {
-        entries.sort_unstable();
-        return entries;
+        return sort_label_sets(entries);
     }
-    let mut half = entries.split_off(entries.len() / 2);
+    let half = entries.split_off(entries.len() / 2);
     std::thread::scope(|scope| {
-        let sorting = scope.spawn(|| half.sort_unstable());
-        entries.sort_unstable();
-        sorting.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-    });
-    merged(entries, half)
+        let sorting = scope.spawn(|| sort_label_sets(half));
+        let entries = sort_label_sets(entries);
+        let half = sorting.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        merged(entries, half)
+    })
 }
 
 /// Merges two sorted lists and removes duplicates.
