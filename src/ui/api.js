@@ -1,7 +1,8 @@
 // Requests to the server. Addresses are relative, so that a proxy may add a path.
 
 const KEPT_MS = 60_000;
-const NAMES_MAX = 20_000;
+/** Maximum number of metrics that are listed. */
+export const NAMES_MAX = 20_000;
 
 /** An error of the API with the server's message. */
 export class ApiError extends Error {

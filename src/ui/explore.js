@@ -1,11 +1,12 @@
-// The metrics of the store: what they are, and how many values their labels have.
+// The metrics of the store: type, help and unit, and the number of values of each label.
 
-import { ask, metadata, metricNames } from "./api.js";
+import { NAMES_MAX, ask, metadata, metricNames } from "./api.js";
 import { button, debounced, el, isPlainClick, markCurrent } from "./dom.js";
-import { formatCount, labelName } from "./numbers.js";
+import { formatCount, formatNumber, labelName } from "./numbers.js";
 import { describe, labelCounts, suggestedQueries } from "./metrics.js";
 
-const LISTED_MAX = 500;
+/** Metrics that are listed at first, and with each "Show more". */
+const LISTED_AT_ONCE = 500;
 const SERIES_MAX = 10_000;
 const VALUES_MAX = 12;
 
@@ -15,7 +16,7 @@ export class ExplorePage {
 
   /** `open(queries)` shows queries; `go(address)` goes to another part of the page. */
   constructor({ open, go }) {
-    Object.assign(this, { open, go, names: [], known: {}, chosen: null });
+    Object.assign(this, { open, go, names: [], known: {}, chosen: null, fitting: [] });
     this.input = el("input", {
       type: "search",
       placeholder: "Search names and descriptions",
@@ -25,8 +26,17 @@ export class ExplorePage {
     this.kind = el("select", { "aria-label": "Type", onchange: () => this.#list() });
     this.count = el("p", { class: "hint", role: "status" });
     this.list = el("ul", { class: "metrics", "aria-label": "Metrics" });
+    this.more = button("", () => this.#showMore(), { class: "add", hidden: true });
     this.details = el("section", { class: "details", "aria-live": "polite" });
-    const side = el("div", { class: "side" }, this.input, this.kind, this.count, this.list);
+    const side = el(
+      "div",
+      { class: "side" },
+      this.input,
+      this.kind,
+      this.count,
+      this.list,
+      this.more,
+    );
     this.element = el("div", { class: "explore" }, side, this.details);
   }
 
@@ -69,18 +79,33 @@ export class ExplorePage {
   #list() {
     const words = this.input.value.toLowerCase().split(/\s+/).filter(Boolean);
     const kind = this.kind.value;
-    const fitting = this.names.filter((name) => {
+    this.fitting = this.names.filter((name) => {
       const { type, help } = describe(name, this.known);
       const text = `${name} ${help}`.toLowerCase();
       return (kind === "" || kind === type) && words.every((word) => text.includes(word));
     });
-    const shown = fitting.slice(0, LISTED_MAX);
-    const more = fitting.length - shown.length;
+    this.list.replaceChildren();
+    this.#append();
+  }
+
+  /** Adds the next metrics to the list. */
+  #append() {
+    const from = this.list.children.length;
+    const rows = this.fitting.slice(from, from + LISTED_AT_ONCE).map((name) => this.#row(name));
+    this.list.append(...rows);
+    const [shown, all] = [from + rows.length, this.fitting.length];
+    const count =
+      this.names.length >= NAMES_MAX ? `more than ${formatNumber(all)}` : formatNumber(all);
     this.count.textContent =
-      more > 0
-        ? `The first ${shown.length} of ${fitting.length} metrics`
-        : `${fitting.length} metrics`;
-    this.list.replaceChildren(...shown.map((name) => this.#row(name)));
+      shown < all ? `The first ${formatNumber(shown)} of ${count} metrics` : `${count} metrics`;
+    this.more.hidden = shown >= all;
+    this.more.textContent = `Show ${formatNumber(Math.min(LISTED_AT_ONCE, all - shown))} more`;
+  }
+
+  #showMore() {
+    const from = this.list.children.length;
+    this.#append();
+    this.list.children[from]?.querySelector("a").focus();
   }
 
   #row(name) {
@@ -123,16 +148,16 @@ export class ExplorePage {
     const queries = suggestedQueries(name, type);
     const facts = [
       ["Type", type],
-      ["Unit", unit || "not told"],
+      ["Unit", unit || "unknown"],
     ];
     this.figures = el("dl", { class: "figures" }, facts.map(fact));
     this.labels = el("div", { role: "status" }, el("p", { class: "hint" }, "Counting series …"));
     this.details.replaceChildren(
       button("‹ All metrics", () => this.go("explore"), { class: "back" }),
       el("h1", {}, name),
-      el("p", { class: "help" }, help || "Nobody has described this metric."),
+      el("p", { class: "help" }, help || "No description."),
       this.figures,
-      el("h2", {}, "Look at it"),
+      el("h2", {}, "Queries"),
       el(
         "ul",
         { class: "queries" },
@@ -157,7 +182,7 @@ export class ExplorePage {
       const dayAgo = Date.now() / 1000 - 86_400;
       const parameters = { "match[]": selector, start: dayAgo, limit: SERIES_MAX };
       const { data, warnings } = await ask("series", parameters, aborter.signal);
-      this.#tell(name, data, warnings.length > 0);
+      this.#showSeries(name, data, warnings.length > 0);
     } catch (error) {
       if (error.name !== "AbortError") {
         this.labels.replaceChildren(el("p", { class: "message", role: "alert" }, error.message));
@@ -165,12 +190,14 @@ export class ExplorePage {
     }
   }
 
-  #tell(name, series, isCut) {
+  #showSeries(name, series, isCut) {
     const total = isCut ? `more than ${formatCount(series.length)}` : formatCount(series.length);
     this.figures.append(fact(["Series in the last 24 hours", total]));
     const labels = labelCounts(series);
     if (labels.length === 0) {
-      this.labels.replaceChildren(el("p", { class: "hint" }, "No series, or none with labels."));
+      this.labels.replaceChildren(
+        el("p", { class: "hint" }, "No series with labels in the last 24 hours."),
+      );
       return;
     }
     const rows = labels.map(({ label, values }) =>
@@ -182,7 +209,7 @@ export class ExplorePage {
         el("td", {}, this.#values(name, label, values)),
       ),
     );
-    const heads = ["Label", "Values", "Most series"].map((text) =>
+    const heads = ["Label", "Values", "Values with the most series"].map((text) =>
       el("th", { scope: "col" }, text),
     );
     heads[1].className = "number";

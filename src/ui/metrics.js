@@ -1,4 +1,4 @@
-// What metrics are, as far as metadata and names tell, and what is worth asking of them.
+// Type, help and unit of metrics, by metadata or by name, and queries to begin with.
 
 const PARTS = /_(bucket|sum|count|total|created)$/;
 
@@ -14,7 +14,7 @@ function unitOf(name) {
   return /_(seconds|bytes|ratio|celsius|meters|volts|amperes|joules|grams)$/.exec(plain)?.[1] ?? "";
 }
 
-/** Queries that say something about a metric of a type. */
+/** Queries to begin with, for a metric of a type. */
 export function suggestedQueries(name, type) {
   const metric = /^[a-zA-Z_:][\w:]*$/.test(name) ? name : `{${JSON.stringify(name)}}`;
   if (name.endsWith("_bucket") && type !== "gauge") {

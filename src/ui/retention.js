@@ -1,13 +1,14 @@
-// The retention of the store, its growth, and the time at which its disk is full.
+// Retention and growth of the store, and the time at which its disk is full.
 
 import { formatBytes, formatTime } from "./numbers.js";
 
 const DAY = 86_400_000;
 
-/** The facts of `status/storage` about the retention, as pairs of a name and a text. */
+/** Facts of `status/storage` about the retention, as pairs of a name and a text. */
 export function retentionFacts(retention, now) {
   const { limit, rules, growthBytesPerDay, growthDays, freeBytes, fullTime } = retention;
-  const shorter = rules > 0 ? `, some series shorter by ${rules} rules` : "";
+  const shorter =
+    rules > 0 ? `; shorter for some series (${rules} ${rules === 1 ? "rule" : "rules"})` : "";
   const growth =
     growthBytesPerDay === null
       ? "unknown: fewer than 2 complete days"

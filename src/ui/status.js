@@ -1,26 +1,29 @@
-// What the server tells of itself: its store, its settings, and what it watches.
+// The status pages: each path is one part, built from answers of the server.
 
 import { ask } from "./api.js";
 import { el, isPlainClick, markCurrent } from "./dom.js";
+import { codeWithBar, figures, table } from "./facts.js";
 import { formatAge, formatBytes, formatCount, formatTime } from "./numbers.js";
 import { retentionFacts } from "./retention.js";
 import { settings } from "./settings.js";
 import { since } from "./table.js";
+import { alerts, rules, serviceDiscovery, targets } from "./watched.js";
 
 const ROWS = 10;
 
-/** The parts by path: their name, and what builds them. */
+/** Parts by path: name, and the function that builds the elements. */
 const PARTS = {
   status: ["Store", store],
   "tsdb-status": ["Cardinality", cardinality],
   flags: ["Flags", flags],
   config: ["Configuration", config],
   targets: ["Targets", targets],
+  "service-discovery": ["Service discovery", serviceDiscovery],
   rules: ["Rules", rules],
   alerts: ["Alerts", alerts],
 };
 
-/** The paths that this page answers to. */
+/** The paths of the status pages. */
 export const statusPaths = Object.keys(PARTS);
 
 /** The page: { element, title, enter(search, path), leave() }. */
@@ -29,6 +32,7 @@ export class StatusPage {
   search = "";
 
   constructor({ go }) {
+    this.go = go;
     const links = Object.entries(PARTS).map(([path, [name]]) => {
       const link = el("a", { href: path }, name);
       link.addEventListener("click", (event) => {
@@ -51,7 +55,7 @@ export class StatusPage {
     this.path = path;
     let shown;
     try {
-      shown = await build();
+      shown = await build({ go: this.go });
     } catch (error) {
       shown = [el("p", { class: "message", role: "alert" }, error.message)];
     }
@@ -77,9 +81,9 @@ async function store() {
   const facts = [
     ["Role", data.role],
     ["Series in memory", formatCount(data.headSeries)],
-    ["Files", formatBytes(data.fileBytes)],
-    ["Log not sealed yet", formatBytes(data.logBytes)],
-    ["Samples taken since the start", formatCount(data.samplesAppended)],
+    ["SSTs", formatBytes(data.fileBytes)],
+    ["WAL", formatBytes(data.logBytes)],
+    ["Samples appended since the start", formatCount(data.samplesAppended)],
     ["Samples rejected", formatCount(data.samplesRejected)],
     ["Newest sample", data.newestTime === null ? "none" : since(data.newestTime)],
     ...retentionFacts(data.retention, Date.now()),
@@ -95,26 +99,23 @@ async function store() {
   ];
 }
 
-function figures(facts) {
-  const shown = facts.map(([name, value]) =>
-    el("div", {}, el("dt", {}, name), el("dd", {}, value)),
-  );
-  return el("dl", { class: "figures" }, shown);
-}
-
 function caches(all) {
   const rows = all.map(({ name, bytes, bytesMax, hits, misses }) => {
-    const looked = hits + misses;
-    const share = looked > 0 ? `${Math.round((hits / looked) * 100)} %` : "not asked yet";
+    const lookups = hits + misses;
+    const rate = lookups > 0 ? `${Math.round((hits / lookups) * 100)} %` : "no lookups";
     const size = bytesMax > 0 ? `${formatBytes(bytes)} of ${formatBytes(bytesMax)}` : "off";
-    return [name, size, formatCount(looked), share];
+    return [name, size, formatCount(lookups), rate];
   });
-  return table(["What is kept", "Size", "Looked up", "Found"], rows);
+  return table(["Cache", "Size", "Lookups", "Hit rate"], rows);
 }
 
 function days(partitions) {
   if (partitions.length === 0) {
-    return el("p", { class: "hint" }, "Nothing is sealed yet: all is in memory and in the log.");
+    return el(
+      "p",
+      { class: "hint" },
+      "No sealed day yet: all samples are in the head and the WAL.",
+    );
   }
   const rows = [...partitions]
     .reverse()
@@ -146,16 +147,10 @@ async function cardinality() {
   ];
   const shown = lists.map(([title, rows, format, unit]) => {
     const most = Math.max(1, ...rows.map(({ value }) => value));
-    const lines = rows.map(({ name, value }) => [nameWithBar(name, value / most), format(value)]);
+    const lines = rows.map(({ name, value }) => [codeWithBar(name, value / most), format(value)]);
     return el("section", {}, el("h2", {}, title), table(["Name", unit], lines));
   });
   return [figures(facts), el("div", { class: "lists" }, shown)];
-}
-
-function nameWithBar(name, share) {
-  const bar = el("span", { class: "share left" });
-  bar.style.width = `${share * 100}%`;
-  return el("span", {}, el("code", {}, name), bar);
 }
 
 async function flags() {
@@ -170,56 +165,4 @@ async function flags() {
 async function config() {
   const { data } = await ask("status/config");
   return [el("pre", { class: "yaml", tabindex: "0" }, data.yaml)];
-}
-
-async function targets() {
-  const { data } = await ask("targets");
-  if (data.activeTargets.length === 0) {
-    return [nothing("No targets: this server does not scrape. It is fed by remote write.")];
-  }
-  const rows = data.activeTargets.map((target) => [
-    target.scrapePool,
-    target.scrapeUrl,
-    target.health,
-    target.lastError,
-  ]);
-  return [table(["Job", "Address", "Health", "Error"], rows, false)];
-}
-
-async function rules() {
-  const { data } = await ask("rules");
-  if (data.groups.length === 0) {
-    return [nothing("No rules: this server evaluates none.")];
-  }
-  const rows = data.groups.flatMap((group) =>
-    group.rules.map((rule) => [group.name, rule.name, el("code", {}, rule.query), rule.health]),
-  );
-  return [table(["Group", "Rule", "Query", "Health"], rows, false)];
-}
-
-async function alerts() {
-  const { data } = await ask("alerts");
-  if (data.alerts.length === 0) {
-    return [nothing("No alerts: none is firing, and this server evaluates no rules.")];
-  }
-  const rows = data.alerts.map((alert) => [alert.labels.alertname, alert.state, alert.activeAt]);
-  return [table(["Alert", "State", "Since"], rows, false)];
-}
-
-function nothing(text) {
-  return el("p", { class: "empty" }, text);
-}
-
-function table(names, rows, isNumeric = true) {
-  const kind = (index) => ({ class: isNumeric && index > 0 ? "number" : null });
-  const heads = names.map((name, index) => el("th", { scope: "col", ...kind(index) }, name));
-  const body = rows.map((cells) =>
-    el(
-      "tr",
-      {},
-      cells.map((cell, index) => el("td", kind(index), cell)),
-    ),
-  );
-  const whole = el("table", {}, el("thead", {}, el("tr", {}, heads)), el("tbody", {}, body));
-  return el("div", { class: "scrolled" }, whole);
 }

@@ -15,7 +15,7 @@ use crate::http::router::plain;
 
 /// Paths of the page, whose script selects the view. They are those of Prometheus, so that links work
 /// here, too.
-pub(crate) const PAGES: [&str; 11] = [
+pub(crate) const PAGES: [&str; 12] = [
     "/",
     "/query",
     "/graph",
@@ -25,6 +25,7 @@ pub(crate) const PAGES: [&str; 11] = [
     "/flags",
     "/config",
     "/targets",
+    "/service-discovery",
     "/rules",
     "/alerts",
 ];
@@ -63,6 +64,7 @@ static FILES: [File; FILE_COUNT] = files![
     "editor.js",
     "explore.js",
     "export.js",
+    "facts.js",
     "favicon.svg",
     "graph.js",
     "heatmap.js",
@@ -91,9 +93,10 @@ static FILES: [File; FILE_COUNT] = files![
     "timepicker.js",
     "times.js",
     "tree.js",
+    "watched.js",
     "words.js",
 ];
-const FILE_COUNT: usize = 40;
+const FILE_COUNT: usize = 42;
 
 /// Entity tags of the files, in order.
 static TAGS: LazyLock<Vec<HeaderValue>> =

@@ -524,7 +524,7 @@ test("the retention shows growth only if it is known", () => {
   ]);
   const limited = { ...known, limit: "15d or 10GB", rules: 2, freeBytes: null, fullTime: null };
   assert.deepEqual(retentionFacts(limited, now), [
-    ["Retention", "15d or 10GB, some series shorter by 2 rules"],
+    ["Retention", "15d or 10GB; shorter for some series (2 rules)"],
     ["Growth per day", "1 MiB (mean of 7 days)"],
   ]);
 });

@@ -9,7 +9,8 @@ use crate::http::tests::{ask, check, ready, router, send, shared_with};
 async fn the_page_may_load_files_of_this_server_only() {
     // The page is served before the store is open.
     let starting = router(shared_with(&[]));
-    for path in ["/", "/query?g0.expr=up", "/graph?g0.expr=up&g0.tab=1"] {
+    let queries = ["/", "/query?g0.expr=up", "/graph?g0.expr=up&g0.tab=1"];
+    for path in queries.into_iter().chain(["/tsdb-status", "/service-discovery"]) {
         let answer = ask(&starting, "GET", path).await;
         assert_eq!(answer.status, 200, "{path}");
         assert_eq!(answer.headers["content-type"], "text/html; charset=utf-8");
