@@ -66,6 +66,7 @@ pub use outcome::{
     AppendOutcome, ExemplarCounts, ExemplarOutcome, Overflow, REJECTIONS_MAX, RefusedSeries,
     RejectCounts, Rejection, SampleKind,
 };
+pub use read::cardinality::{CardinalityQuery, CountChange, DayCardinality, PairChange};
 pub use remote::{AzureOptions, GcsOptions, RemoteOptions, S3Options, Secret, without_credentials};
 pub use retention::{
     RETENTION_RULES_MAX, Retention, RetentionFloor, RetentionLimit, RetentionRule,

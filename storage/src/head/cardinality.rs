@@ -1,13 +1,16 @@
-//! Cardinality of the head: the metrics, labels and values with the most series.
+//! Cardinality of the head: the metrics, labels and values with the most series. That of a day is in
+//! [`crate::read::cardinality`].
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use model::{BudgetError, Checkpoint, METRIC_NAME, Matcher, TimeRange};
+use model::{BudgetError, Checkpoint, Labels, METRIC_NAME, Matcher, TimeRange};
 use roaring::RoaringBitmap;
 
 use crate::head::Head;
-use crate::index::LabelIndex;
+use crate::head::series::NONE;
+use crate::index::{LabelIndex, is_restricted};
+use crate::window::PartitionId;
 
 /// Counts by name.
 pub type Counted = Vec<(String, u64)>;
@@ -65,6 +68,33 @@ impl Head {
         });
         Ok(found)
     }
+
+    /// Returns slots and labels of the series that pass all matchers, have unsealed samples of a day,
+    /// and are not known to be registered in its partition.
+    ///
+    /// Errors: the query exceeds its budget.
+    pub(crate) fn unregistered(
+        &self,
+        day: PartitionId,
+        matchers: &[Matcher],
+        watch: &mut Checkpoint,
+    ) -> Result<Vec<(u32, Labels)>, BudgetError> {
+        let among = match is_restricted(matchers) {
+            true => Some(self.index_read().select(matchers, watch)?),
+            false => None,
+        };
+        let mut found = Vec::new();
+        self.for_each(|slot, series| {
+            let is_registered = series.partition == day && series.id_in_partition != NONE;
+            if is_registered || among.as_ref().is_some_and(|among| !among.contains(slot)) {
+                return;
+            }
+            if series.windows.iter().any(|open| open.window.partition() == day) {
+                found.push((slot, series.labels.clone()));
+            }
+        });
+        Ok(found)
+    }
 }
 
 /// Counts the series of an index by label; with `among`, only these.
@@ -108,22 +138,22 @@ fn by_label(
 }
 
 /// The `limit` largest of the offered counts; equal counts are in the order of the offers.
-struct Largest {
+pub(crate) struct Largest<N> {
     limit: usize,
     /// Heap with the smallest count on top.
-    kept: BinaryHeap<Reverse<(u64, Reverse<u64>, String)>>,
+    kept: BinaryHeap<Reverse<(u64, Reverse<u64>, N)>>,
     offered: u64,
 }
 
-impl Largest {
-    fn new(limit: usize) -> Largest {
+impl<N: Ord> Largest<N> {
+    pub(crate) fn new(limit: usize) -> Largest<N> {
         Largest { limit, kept: BinaryHeap::new(), offered: 0 }
     }
 
-    fn offer(&mut self, count: u64, name: impl FnOnce() -> String) {
+    pub(crate) fn offer(&mut self, count: u64, name: impl FnOnce() -> N) {
         self.offered += 1;
         let is_full = self.kept.len() >= self.limit;
-        let is_smaller = |least: &Reverse<(u64, Reverse<u64>, String)>| count <= least.0.0;
+        let is_smaller = |least: &Reverse<(u64, Reverse<u64>, N)>| count <= least.0.0;
         if self.limit == 0 || is_full && self.kept.peek().is_some_and(is_smaller) {
             return;
         }
@@ -133,7 +163,7 @@ impl Largest {
         self.kept.push(Reverse((count, Reverse(self.offered), name())));
     }
 
-    fn into_sorted(self) -> Counted {
+    pub(crate) fn into_sorted(self) -> Vec<(N, u64)> {
         let sorted = self.kept.into_sorted_vec().into_iter();
         sorted.map(|Reverse((count, _, name))| (name, count)).collect()
     }

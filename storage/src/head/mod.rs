@@ -86,6 +86,8 @@ struct SlotEntry {
 struct Vacant {
     freed: Vec<u32>,
     next: u32,
+    /// Series created so far.
+    created: u64,
 }
 
 /// Series that pass the matchers of a selection.
@@ -149,6 +151,7 @@ impl Head {
         self.note_grown(series.bytes());
         let slot = {
             let mut vacant = self.vacant.lock().unwrap_or_else(PoisonError::into_inner);
+            vacant.created += 1;
             vacant.freed.pop().unwrap_or_else(|| {
                 vacant.next += 1;
                 vacant.next - 1
@@ -489,7 +492,13 @@ impl Head {
         vacant.next as usize - vacant.freed.len()
     }
 
-    fn index_read(&self) -> RwLockReadGuard<'_, LabelIndex> {
+    /// Returns the number of series that were created, also by a replay of the log.
+    pub(crate) fn created_count(&self) -> u64 {
+        self.vacant.lock().unwrap_or_else(PoisonError::into_inner).created
+    }
+
+    /// Returns the postings; writers wait meanwhile.
+    pub(crate) fn index_read(&self) -> RwLockReadGuard<'_, LabelIndex> {
         self.index.read().unwrap_or_else(PoisonError::into_inner)
     }
 

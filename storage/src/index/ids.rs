@@ -69,6 +69,15 @@ impl Ids {
         }
     }
 
+    /// Removes all other ids from a bitmap.
+    pub(crate) fn keep_in(&self, others: &mut RoaringBitmap) {
+        match self {
+            Ids::One(id) if others.contains(*id) => *others = [*id].into_iter().collect(),
+            Ids::One(_) => others.clear(),
+            Ids::Many(ids) => *others &= ids.as_ref(),
+        }
+    }
+
     /// Returns the number of ids.
     pub(crate) fn len(&self) -> u64 {
         match self {

@@ -105,6 +105,11 @@ impl LabelIndex {
         self.names.get(name).into_iter().flatten().map(|(value, ids)| (value.as_str(), ids))
     }
 
+    /// Returns the ids of a label pair, if there are any.
+    pub(crate) fn ids(&self, name: &str, value: &str) -> Option<&Ids> {
+        self.names.get(name)?.get(value)
+    }
+
     /// Returns the number of values of a label.
     pub(crate) fn value_count(&self, name: &str) -> usize {
         self.names.get(name).map_or(0, BTreeMap::len)

@@ -4,6 +4,7 @@
 //! seen twice, which the cursor merges, and never missed.
 
 pub(crate) mod blocks;
+pub(crate) mod cardinality;
 pub(crate) mod names;
 mod partition;
 pub(crate) mod select;

@@ -9,6 +9,7 @@ use model::{
 };
 
 use super::Store;
+use crate::read::cardinality::{self, CardinalityQuery, DayCardinality};
 use crate::read::names;
 use crate::read::select::{Pin, is_lost, select};
 use crate::read::series;
@@ -24,6 +25,22 @@ impl Store {
             return first;
         }
         read(Pin::new(&self.core)).await
+    }
+
+    /// Counts the series of a day and of the day before by metric and label, without reading
+    /// samples.
+    ///
+    /// Errors: the lookup exceeds its budget, or the index cannot be read.
+    pub async fn day_cardinality(
+        &self,
+        query: &CardinalityQuery,
+        budget: &Budget,
+    ) -> Result<DayCardinality, SourceError> {
+        let pin = Pin::new(&self.core);
+        self.read_twice(pin, move |pin| async move {
+            cardinality::cardinality(&self.core, &pin, query, budget).await
+        })
+        .await
     }
 }
 

@@ -14,6 +14,8 @@ pub struct StoreStats {
     pub follow: Option<FollowStats>,
     /// Series in the head.
     pub head_series: usize,
+    /// Series added to the head since the start, also by the replay of the log.
+    pub series_created: u64,
     /// Series with unsealed samples.
     pub active_series: usize,
     /// Approximate bytes of the head in memory.
@@ -164,6 +166,7 @@ impl Store {
         StoreStats {
             follow,
             head_series: core.head.series_count(),
+            series_created: core.head.created_count(),
             active_series: core.head.active_count(),
             head_bytes: core.head.bytes(),
             newest_ms: log.newest_ms(),

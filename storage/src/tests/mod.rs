@@ -1,6 +1,7 @@
 //! Tests of the whole store, on memory.
 
 mod append;
+mod cardinality;
 mod clock;
 mod concurrent;
 mod damage;
