@@ -16,6 +16,7 @@ use crate::ingest::{IngestMetrics, RemoteWrite};
 use crate::metrics::Metrics;
 use crate::promotion::Promotion;
 use crate::query::Queries;
+use crate::query::metric_use::MetricUses;
 use crate::tenancy::{Tenancy, TenantTable};
 use crate::units::millis;
 use crate::web_config::ActiveWebConfig;
@@ -51,6 +52,8 @@ pub(crate) struct Shared {
     pub(crate) ingest_metrics: IngestMetrics,
     pub(crate) queries: Queries,
     pub(crate) metrics: Metrics,
+    /// Last queries of metrics.
+    pub(crate) metric_uses: Arc<MetricUses>,
     /// Settings of tenants, if they are on.
     pub(crate) tenancy: Option<Tenancy>,
     tenants: Arc<TenantTable>,
@@ -83,6 +86,7 @@ impl Shared {
             ingest_metrics,
             queries,
             metrics,
+            metric_uses: Arc::default(),
             tenancy: args.tenancy.settings(Arc::clone(&tenants)),
             tenants,
             started: SystemTime::now(),

@@ -20,11 +20,14 @@ use super::api::{exemplars, federate, labels, metadata, query, read, search, stu
 use super::error::ApiError;
 use super::layers::{access, encoders, prefix, request_log, tenants};
 use super::pages::{openapi, ui};
-use super::status::{active_queries, features, self_metrics, server, store};
+use super::status::{
+    active_queries, cardinality, features, self_metrics, server, store, top_queries,
+};
 use super::write;
 use crate::external_labels::with_external_labels;
 use crate::flags::Args;
 use crate::query::active::Client;
+use crate::query::metric_use::noting;
 use crate::state::{Readiness, Shared};
 use crate::tenancy::{Scope, with_tenants};
 
@@ -200,6 +203,8 @@ fn statuses(mut routes: Routes) -> Routes {
     routes = add(routes, "/api/v1/status/tsdb", GET, store::tsdb);
     routes = add(routes, "/api/v1/status/tsdb/blocks", GET.of_operator(), store::blocks);
     routes = add(routes, "/api/v1/status/self_metrics", GET.of_operator(), self_metrics::list);
+    routes = add(routes, "/api/v1/status/cardinality", GET, cardinality::of_day);
+    routes = add(routes, "/api/v1/status/top_queries", GET, top_queries::list);
     let active = "/api/v1/status/active_queries";
     routes = add(routes, active, GET, active_queries::list);
     routes = add(routes, &format!("{active}/{{id}}"), DELETE, active_queries::cancel);
@@ -278,14 +283,15 @@ pub(super) fn plain(status: StatusCode, text: impl Into<String>) -> Response {
 /// Errors: the client has no tenant and needs one, or the store is not open, which the layer below answers before a handler, or this process
 /// has lost it, so its head becomes stale.
 pub(crate) fn source_of(shared: &Shared, client: &Client) -> Result<Arc<dyn Source>, ApiError> {
-    let source = whole_source_of(shared)?;
-    match &shared.tenancy {
-        None => Ok(source),
+    let whole = whole_source_of(shared)?;
+    let source = match &shared.tenancy {
+        None => whole,
         Some(tenancy) => match tenancy.scope(client.scope())? {
-            Scope::Root => Ok(source),
-            Scope::Tenants(tenants) => Ok(with_tenants(source, tenancy, tenants)),
+            Scope::Root => whole,
+            Scope::Tenants(tenants) => with_tenants(whole, tenancy, tenants),
         },
-    }
+    };
+    Ok(noting(source, &shared.metric_uses, client))
 }
 
 fn whole_source_of(shared: &Shared) -> Result<Arc<dyn Source>, ApiError> {

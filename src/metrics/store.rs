@@ -61,7 +61,7 @@ const GAUGES: [(&str, &str, Getter); 20] = [
 ];
 
 /// Name, help and getter of counters.
-const COUNTERS: [(&str, &str, Getter); 36] = [
+const COUNTERS: [(&str, &str, Getter); 37] = [
     (
         "tessella_storage_block_cache_hits_total",
         "Lookups of blocks and indexes that were in memory.",
@@ -101,6 +101,11 @@ const COUNTERS: [(&str, &str, Getter); 36] = [
         "tessella_storage_summarized_blocks_total",
         "Blocks that queries did not read, as their summaries were enough.",
         |s| s.summarized_blocks,
+    ),
+    (
+        "tessella_storage_series_created_total",
+        "Series added to the head, also by the replay of the log.",
+        |s| s.series_created,
     ),
     ("tessella_storage_samples_appended_total", "Samples accepted.", |s| s.samples_appended),
     (

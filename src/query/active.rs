@@ -43,6 +43,11 @@ impl Client {
         Client { scope: Some(scope), ..self }
     }
 
+    /// Returns a client of which only the scope is known.
+    pub(crate) fn of_scope(scope: Option<&Scope>) -> Client {
+        Client { scope: scope.cloned(), ..Client::default() }
+    }
+
     /// Series that the request may read; `None` if it names no tenant.
     pub(crate) fn scope(&self) -> Option<&Scope> {
         self.scope.as_ref()

@@ -7,9 +7,12 @@ pub(crate) mod active;
 pub(crate) mod encoded_parts;
 pub(crate) mod gate;
 mod lookup;
+pub(crate) mod metric_use;
 mod parse;
+mod scoped;
 pub(crate) mod sending;
 pub(crate) mod stream;
+pub(crate) mod top;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -28,6 +31,7 @@ use gate::{Gate, GateError, PermitRequest, QueryPermit};
 use lookup::LookupPermits;
 pub(crate) use lookup::{Lookup, LookupRequest, UngatedWork};
 use sending::{Outbox, Sending, SendingLimits};
+use top::{EndedQuery, TopQueries};
 
 /// Limits of a trial, which a small query gets while no slot is free.
 struct TrialLimits {
@@ -152,6 +156,7 @@ pub(crate) struct Queries {
     /// One slot per core for blocking work.
     compute_slots: Arc<Semaphore>,
     tenants: Arc<TenantTable>,
+    top: TopQueries,
 }
 
 impl Queries {
@@ -191,6 +196,7 @@ impl Queries {
             logged_from: args.query_logged_from,
             compute_slots: Arc::new(Semaphore::new(cores)),
             tenants,
+            top: TopQueries::default(),
         }
     }
 
@@ -248,6 +254,7 @@ impl Queries {
         };
         drop(slots);
         self.log_slow(&query, &outcome);
+        self.note(&query, &outcome);
         let samples = outcome.as_ref().map_or(0, |answer| answer.output.stats.sample_count);
         tenants.iter().for_each(|tenant| tenant.count_query(query.started.elapsed(), samples));
         let Evaluated { output, waited } = outcome?;
@@ -315,6 +322,20 @@ impl Queries {
                 tracing::warn!(query, seconds, client, user, tenant, %error, "slow query");
             }
         }
+    }
+
+    /// Adds a query to the costs by text, unless it does not parse.
+    fn note(&self, pending: &PendingQuery<'_>, outcome: &Result<Evaluated, QueryFailure>) {
+        if matches!(outcome, Err(QueryFailure::Engine(QueryError::Parse(_)))) {
+            return;
+        }
+        self.top.note(&EndedQuery {
+            text: &pending.request.text,
+            when: pending.request.when,
+            client: &pending.active.client,
+            elapsed: pending.started.elapsed(),
+            stats: outcome.as_ref().ok().map(|evaluated| &evaluated.output.stats),
+        });
     }
 
     /// Evaluates a query within the limits of a trial, without a free slot.
@@ -452,6 +473,11 @@ impl Queries {
     /// Active queries.
     pub(crate) fn active(&self) -> &ActiveQueries {
         &self.gates.active
+    }
+
+    /// Costs of queries since the start.
+    pub(crate) fn top(&self) -> &TopQueries {
+        &self.top
     }
 
     /// Gate of queries.

@@ -43,11 +43,11 @@ pub(crate) struct Tenancy {
 }
 
 /// Tenants of a request: sorted, each once, at least one.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Tenants(Arc<[String]>);
 
 /// Series that a request may read.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) enum Scope {
     /// Series of tenants.
     Tenants(Tenants),

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use axum::extract::State;
 use axum::http::{StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
-use engine::When;
 
+use super::top_queries::push_when;
 use crate::http::error::ApiError;
 use crate::http::json::body::{Ready, success};
-use crate::http::json::number::{push_number, push_timestamp};
+use crate::http::json::number::push_number;
 use crate::http::json::text::push_text;
 use crate::http::params::Params;
 use crate::query::active::ActiveQuery;
@@ -37,16 +37,8 @@ fn push_query(json: &mut Vec<u8>, query: &ActiveQuery) {
     let id = query.id;
     json.extend_from_slice(format!("{{\"id\":\"{id}\",\"query\":").as_bytes());
     push_text(json, &query.text);
-    let times = match query.when {
-        None => vec![],
-        Some(When::Instant(time_ms)) => vec![("time", time_ms)],
-        Some(When::Range { start_ms, end_ms, step_ms }) => {
-            vec![("start", start_ms), ("end", end_ms), ("step", step_ms)]
-        }
-    };
-    for (name, ms) in times {
-        json.extend_from_slice(format!(",\"{name}\":").as_bytes());
-        push_timestamp(json, ms);
+    if let Some(when) = query.when {
+        push_when(json, when);
     }
     json.extend_from_slice(b",\"startTime\":");
     push_text(json, &format_rfc3339(query.started));

@@ -37,7 +37,8 @@ pub(crate) async fn tsdb(
     Ok(success(Ready(tsdb_json(&found)), &[], &[]))
 }
 
-fn limit(text: &str) -> Result<usize, ApiError> {
+/// Parses the maximum number of entries of each list.
+pub(super) fn limit(text: &str) -> Result<usize, ApiError> {
     if text.is_empty() {
         return Ok(LIMIT);
     }

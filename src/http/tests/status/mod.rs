@@ -1,5 +1,7 @@
 //! Status endpoints.
 
 mod active_queries;
+mod cardinality;
 mod server;
 mod store;
+mod top_queries;

@@ -16,10 +16,12 @@ use super::data::{A, B, MARKER, end_seconds, otlp, write};
 use super::requests::{CALLS, READS, ReadRequest, random};
 use super::{HEADER, Node, OF_TENANTS, paths};
 
-/// Endpoints of tenants that the random requests do not use: they change data, or list the queries
-/// of the moment.
-const OTHERS: [&str; 6] = [
+/// Endpoints of tenants that the random requests do not use: they change data, or name
+/// queries.
+const OTHERS: [&str; 8] = [
     "/api/v1/status/active_queries",
+    "/api/v1/status/top_queries",
+    "/api/v1/status/cardinality",
     "/api/v1/status/active_queries/{id}",
     "/api/v1/status/active_queries/{id}/cancel",
     "/api/v1/admin/tsdb/delete_series",
@@ -249,4 +251,11 @@ async fn queries_of_a_tenant_are_listed_and_canceled_by_itself_alone() {
     assert!(futures::poll!(&mut running).is_pending());
     assert_eq!(ask(A, "DELETE", &format!("{list}/1")).await.status, 204);
     assert_eq!(running.await.status, 499);
+    // Ended queries have the same visibility.
+    let listed = format!("\"query\":\"forever\",\"tenants\":\"{A}\"");
+    for (tenants, is_listed) in [(A, true), (B, false), ("team-a|team-b", true)] {
+        let text = ask(tenants, "GET", "/api/v1/status/top_queries").await.text;
+        assert_eq!(text.contains(&listed), is_listed, "{tenants}: {text}");
+        assert_eq!(text.contains("\"count\":0"), !is_listed, "{tenants}: {text}");
+    }
 }

@@ -30,7 +30,7 @@ const FLAGS: [&str; 5] = [
 ];
 
 /// Endpoints that need a tenant, with a method.
-const OF_TENANTS: [&str; 22] = [
+const OF_TENANTS: [&str; 24] = [
     "GET /api/v1/query",
     "GET /api/v1/query_range",
     "GET /api/v1/query_exemplars",
@@ -45,6 +45,8 @@ const OF_TENANTS: [&str; 22] = [
     "GET /api/v1/metadata",
     "GET /api/v1/status/tsdb",
     "GET /api/v1/status/active_queries",
+    "GET /api/v1/status/top_queries",
+    "GET /api/v1/status/cardinality",
     "DELETE /api/v1/status/active_queries/{id}",
     "POST /api/v1/status/active_queries/{id}/cancel",
     "POST /api/v1/admin/tsdb/delete_series",
