@@ -38,6 +38,24 @@ export async function ask(path, parameters = {}, signal = undefined) {
   return read(response);
 }
 
+/**
+ * Cancels an active query.
+ *
+ * Errors: `ApiError`, also if the query has ended.
+ */
+export async function cancelQuery(id) {
+  const path = `api/v1/status/active_queries/${encodeURIComponent(id)}/cancel`;
+  let response;
+  try {
+    response = await fetch(path, { method: "POST" });
+  } catch {
+    throw new ApiError("The server does not answer. Is it running?");
+  }
+  if (response.status !== 204) {
+    await read(response);
+  }
+}
+
 async function read(response) {
   if (response.status === 204) {
     return { data: null, warnings: [], infos: [] };

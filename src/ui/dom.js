@@ -53,6 +53,18 @@ export function isPlainClick(event) {
   return !(event.ctrlKey || event.metaKey || event.shiftKey || event.button > 0);
 }
 
+/** A link to another page of this server, which a plain click opens by `go(address)`. */
+export function pageLink(content, address, go, properties = {}) {
+  const link = el("a", { href: address, ...properties }, content);
+  link.addEventListener("click", (event) => {
+    if (isPlainClick(event)) {
+      event.preventDefault();
+      go(address);
+    }
+  });
+  return link;
+}
+
 /** Runs a function `wait` ms after the last call; `cancel` drops a run that is due. */
 export function debounced(wait, run) {
   let timer = 0;

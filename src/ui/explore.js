@@ -1,8 +1,9 @@
 // The metrics of the store: type, help and unit, and the number of values of each label.
 
 import { NAMES_MAX, ask, metadata, metricNames } from "./api.js";
-import { button, debounced, el, isPlainClick, markCurrent } from "./dom.js";
+import { button, debounced, el, markCurrent, pageLink } from "./dom.js";
 import { formatCount, formatNumber, labelName } from "./numbers.js";
+import { cardinalityOf } from "./links.js";
 import { describe, labelCounts, suggestedQueries } from "./metrics.js";
 
 /** Metrics that are listed at first, and with each "Show more". */
@@ -111,20 +112,13 @@ export class ExplorePage {
   #row(name) {
     const { type, help } = describe(name, this.known);
     const address = `explore?metric=${encodeURIComponent(name)}`;
-    const link = el(
-      "a",
-      { href: address, "aria-current": name === this.chosen ? "page" : null },
+    const content = [
       el("span", { class: "word" }, name),
       el("span", { class: `kind ${type}` }, type),
       help === "" ? null : el("span", { class: "about" }, help),
-    );
-    link.addEventListener("click", (event) => {
-      if (isPlainClick(event)) {
-        event.preventDefault();
-        this.go(address);
-      }
-    });
-    return el("li", {}, link);
+    ];
+    const current = { "aria-current": name === this.chosen ? "page" : null };
+    return el("li", {}, pageLink(content, address, this.go, current));
   }
 
   async #choose(name) {
@@ -170,6 +164,7 @@ export class ExplorePage {
         ),
       ),
       el("h2", {}, "Labels"),
+      el("p", {}, pageLink("Cardinality by day", cardinalityOf(name), this.go)),
       this.labels,
     );
   }

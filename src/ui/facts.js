@@ -25,13 +25,6 @@ export function table(names, rows, isNumeric = true) {
   return el("div", { class: "scrolled" }, whole);
 }
 
-/** A code text with a bar below it, whose length is a share from 0 to 1. */
-export function codeWithBar(text, share) {
-  const bar = el("span", { class: "share left" });
-  bar.style.width = `${share * 100}%`;
-  return el("span", {}, el("code", {}, text), bar);
-}
-
 /** The text of a list without entries. */
 export function nothing(text) {
   return el("p", { class: "empty" }, text);

@@ -1,5 +1,7 @@
 // Type, help and unit of metrics, by metadata or by name, and queries to begin with.
 
+import { formatCount } from "./numbers.js";
+
 const PARTS = /_(bucket|sum|count|total|created)$/;
 
 /** Type, help and unit of a metric; those of a histogram's parts are those of the histogram. */
@@ -51,4 +53,15 @@ export function labelCounts(series) {
     return { label, values };
   });
   return sorted.sort((a, b) => b.values.length - a.values.length || (a.label < b.label ? -1 : 1));
+}
+
+/** The change of a count: "+5", "−3", "new" or "0". */
+export function changeText(count, before) {
+  if (count === before) {
+    return "0";
+  }
+  if (before === 0) {
+    return "new";
+  }
+  return count > before ? `+${formatCount(count - before)}` : `−${formatCount(before - count)}`;
 }

@@ -1,20 +1,25 @@
 // The status pages: each path is one part, built from answers of the server.
 
-import { ask } from "./api.js";
-import { el, isPlainClick, markCurrent } from "./dom.js";
-import { codeWithBar, figures, table } from "./facts.js";
-import { formatAge, formatBytes, formatCount, formatTime } from "./numbers.js";
-import { retentionFacts } from "./retention.js";
-import { settings } from "./settings.js";
-import { since } from "./table.js";
+import { cardinality } from "./cardinality.js";
+import { button, el, markCurrent, pageLink } from "./dom.js";
+import { activeQueries, topQueries } from "./queries.js";
+import { config, flags, runtime } from "./runtime.js";
+import { store } from "./store.js";
 import { alerts, rules, serviceDiscovery, targets } from "./watched.js";
 
-const ROWS = 10;
+/** Time after which a part that loads can be canceled, in ms. */
+const PATIENCE_MS = 300;
 
-/** Parts by path: name, and the function that builds the elements. */
+/**
+ * Parts by path: name, and the function that builds the elements. It gets the parameters of the
+ * address (`search`), `go(address)`, a `signal` that ends requests, and `refresh()`.
+ */
 const PARTS = {
-  status: ["Store", store],
+  status: ["Runtime and build", runtime],
+  store: ["Store", store],
   "tsdb-status": ["Cardinality", cardinality],
+  "top-queries": ["Top queries", topQueries],
+  "active-queries": ["Active queries", activeQueries],
   flags: ["Flags", flags],
   config: ["Configuration", config],
   targets: ["Targets", targets],
@@ -33,136 +38,68 @@ export class StatusPage {
 
   constructor({ go }) {
     this.go = go;
-    const links = Object.entries(PARTS).map(([path, [name]]) => {
-      const link = el("a", { href: path }, name);
-      link.addEventListener("click", (event) => {
-        if (isPlainClick(event)) {
-          event.preventDefault();
-          go(path);
-        }
-      });
-      return link;
-    });
+    const links = Object.entries(PARTS).map(([path, [name]]) => pageLink(name, path, go));
     this.links = el("nav", { class: "parts", "aria-label": "Parts of the status" }, links);
     this.holder = el("div", { class: "panel part" });
     this.element = el("div", {}, this.links, this.holder);
   }
 
-  async enter(_search, path) {
+  async enter(search, path) {
     const [name, build] = PARTS[path] ?? PARTS.status;
     this.title = name;
     markCurrent(this.links.children, (link) => link.textContent === name);
-    this.path = path;
+    this.aborter?.abort();
+    const aborter = new AbortController();
+    this.aborter = aborter;
+    const { signal } = aborter;
+    const refresh = () => this.enter(search, path);
+    const context = { search: new URLSearchParams(search), go: this.go, signal, refresh };
+    const timer = setTimeout(() => this.#wait(name, aborter, refresh), PATIENCE_MS);
     let shown;
     try {
-      shown = await build({ go: this.go });
+      shown = await build(context);
     } catch (error) {
       shown = [el("p", { class: "message", role: "alert" }, error.message)];
+    } finally {
+      clearTimeout(timer);
     }
-    if (this.path === path) {
-      this.holder.replaceChildren(el("h1", {}, name), ...shown);
+    if (!signal.aborted) {
+      this.#show(name, shown);
     }
   }
 
-  leave() {}
+  /** Shows a part, and moves the focus to the element that had it before. */
+  #show(name, shown) {
+    const focused = this.holder.contains(document.activeElement) && nameOf(document.activeElement);
+    this.holder.replaceChildren(el("h1", {}, name), ...shown);
+    if (focused) {
+      const elements = [...this.holder.querySelectorAll("button, select, input, a")];
+      elements.find((element) => nameOf(element) === focused)?.focus();
+    }
+  }
+
+  /** Says that a part loads, with a button that cancels its requests. */
+  #wait(name, aborter, refresh) {
+    const cancel = () => {
+      aborter.abort();
+      const again = button("Try again", refresh);
+      this.#show(name, [el("p", { class: "hint", role: "status" }, "Canceled. "), again]);
+      again.focus();
+    };
+    const line = el("p", { class: "hint", role: "status" }, "Loading … ");
+    this.holder.prepend(el("div", { class: "tools-line loading" }, line, button("Cancel", cancel)));
+  }
+
+  leave() {
+    this.aborter?.abort();
+  }
 
   focus() {
     this.links.querySelector("a").focus();
   }
 }
 
-async function store() {
-  const [{ data }, { data: runtime }, { data: build }] = await Promise.all([
-    ask("status/storage"),
-    ask("status/runtimeinfo"),
-    ask("status/buildinfo"),
-  ]);
-  const started = Date.parse(runtime.startTime);
-  const facts = [
-    ["Role", data.role],
-    ["Series in memory", formatCount(data.headSeries)],
-    ["SSTs", formatBytes(data.fileBytes)],
-    ["WAL", formatBytes(data.logBytes)],
-    ["Samples appended since the start", formatCount(data.samplesAppended)],
-    ["Samples rejected", formatCount(data.samplesRejected)],
-    ["Newest sample", data.newestTime === null ? "none" : since(data.newestTime)],
-    ...retentionFacts(data.retention, Date.now()),
-    ["Running since", since(started)],
-    ["Version", build.version.split("tessella.")[1] ?? build.version],
-  ];
-  return [
-    figures(facts),
-    el("h2", {}, "Caches"),
-    caches(data.caches),
-    el("h2", {}, "Days on disk"),
-    days(data.partitions),
-  ];
-}
-
-function caches(all) {
-  const rows = all.map(({ name, bytes, bytesMax, hits, misses }) => {
-    const lookups = hits + misses;
-    const rate = lookups > 0 ? `${Math.round((hits / lookups) * 100)} %` : "no lookups";
-    const size = bytesMax > 0 ? `${formatBytes(bytes)} of ${formatBytes(bytesMax)}` : "off";
-    return [name, size, formatCount(lookups), rate];
-  });
-  return table(["Cache", "Size", "Lookups", "Hit rate"], rows);
-}
-
-function days(partitions) {
-  if (partitions.length === 0) {
-    return el(
-      "p",
-      { class: "hint" },
-      "No sealed day yet: all samples are in the head and the WAL.",
-    );
-  }
-  const rows = [...partitions]
-    .reverse()
-    .map(({ start, end, series, bytes }) => [
-      `${formatTime(start, true).slice(0, 10)} (UTC)`,
-      formatCount(series),
-      formatBytes(bytes),
-      formatAge(Math.max(0, Date.now() - end)),
-    ]);
-  return table(["Day", "Series", "Size", "Ended"], rows);
-}
-
-async function cardinality() {
-  const { data } = await ask("status/tsdb", { limit: ROWS });
-  const { numSeries, numLabelPairs, chunkCount, minTime, maxTime } = data.headStats;
-  const hasSamples = minTime <= maxTime;
-  const facts = [
-    ["Series in memory", formatCount(numSeries)],
-    ["Label pairs", formatCount(numLabelPairs)],
-    ["Open chunks", formatCount(chunkCount)],
-    ["From", hasSamples ? formatTime(minTime, settings.isUtc) : "no samples"],
-    ["To", hasSamples ? formatTime(maxTime, settings.isUtc) : "no samples"],
-  ];
-  const lists = [
-    ["Metrics with the most series", data.seriesCountByMetricName, formatCount, "Series"],
-    ["Labels with the most values", data.labelValueCountByLabelName, formatCount, "Values"],
-    ["Label pairs with the most series", data.seriesCountByLabelValuePair, formatCount, "Series"],
-    ["Labels by the memory of their texts", data.memoryInBytesByLabelName, formatBytes, "Memory"],
-  ];
-  const shown = lists.map(([title, rows, format, unit]) => {
-    const most = Math.max(1, ...rows.map(({ value }) => value));
-    const lines = rows.map(({ name, value }) => [codeWithBar(name, value / most), format(value)]);
-    return el("section", {}, el("h2", {}, title), table(["Name", unit], lines));
-  });
-  return [figures(facts), el("div", { class: "lists" }, shown)];
-}
-
-async function flags() {
-  const { data } = await ask("status/flags");
-  const rows = Object.entries(data).map(([name, value]) => [
-    el("code", {}, `--${name}`),
-    el("code", {}, value),
-  ]);
-  return [table(["Flag", "Value"], rows, false)];
-}
-
-async function config() {
-  const { data } = await ask("status/config");
-  return [el("pre", { class: "yaml", tabindex: "0" }, data.yaml)];
+/** The name of an element that can be focused. */
+function nameOf(element) {
+  return element.ariaLabel ?? element.textContent;
 }

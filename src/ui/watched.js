@@ -1,7 +1,7 @@
 // Targets, service discovery, rules and alerts. A server without them says which programs have them.
 
 import { ask } from "./api.js";
-import { el, isPlainClick } from "./dom.js";
+import { el, pageLink } from "./dom.js";
 import { nothing, table } from "./facts.js";
 
 /** The targets. */
@@ -117,12 +117,6 @@ function documents(...names) {
 function queryLink(go, query, text) {
   const search = new URLSearchParams({ "g0.expr": query, "g0.tab": "table" });
   const address = `query?${search}`;
-  const link = el("a", { href: address }, el("code", {}, query));
-  link.addEventListener("click", (event) => {
-    if (isPlainClick(event)) {
-      event.preventDefault();
-      go(address);
-    }
-  });
+  const link = pageLink(el("code", {}, query), address, go);
   return el("p", {}, `${text} `, link, ".");
 }

@@ -15,13 +15,16 @@ use crate::http::router::plain;
 
 /// Paths of the page, whose script selects the view. They are those of Prometheus, so that links work
 /// here, too.
-pub(crate) const PAGES: [&str; 12] = [
+pub(crate) const PAGES: [&str; 15] = [
     "/",
     "/query",
     "/graph",
     "/explore",
     "/status",
+    "/store",
     "/tsdb-status",
+    "/top-queries",
+    "/active-queries",
     "/flags",
     "/config",
     "/targets",
@@ -57,6 +60,7 @@ static FILES: [File; FILE_COUNT] = files![
     "api.js",
     "brackets.js",
     "buckets.js",
+    "cardinality.js",
     "chart.js",
     "complete.js",
     "decimate.js",
@@ -72,6 +76,7 @@ static FILES: [File; FILE_COUNT] = files![
     "index.html",
     "legend.js",
     "lexer.js",
+    "links.js",
     "main.js",
     "matching.js",
     "matrix.js",
@@ -80,12 +85,16 @@ static FILES: [File; FILE_COUNT] = files![
     "palette.js",
     "panel.js",
     "plan.js",
+    "queries.js",
     "query.js",
     "range.js",
     "retention.js",
+    "runtime.js",
     "scales.js",
+    "self.js",
     "settings.js",
     "status.js",
+    "store.js",
     "style.css",
     "syntax.js",
     "table.js",
@@ -96,7 +105,7 @@ static FILES: [File; FILE_COUNT] = files![
     "watched.js",
     "words.js",
 ];
-const FILE_COUNT: usize = 42;
+const FILE_COUNT: usize = 48;
 
 /// Entity tags of the files, in order.
 static TAGS: LazyLock<Vec<HeaderValue>> =

@@ -13,6 +13,21 @@ const axe = AXE_CORE ? readFileSync(join(AXE_CORE, "axe.min.js"), "utf8") : "";
 
 const VECTORS = "sum by (zone) (demo_load) / on (zone) demo_load";
 
+/** Paths of the status pages. */
+const STATUS = [
+  "status",
+  "store",
+  "tsdb-status",
+  "top-queries",
+  "active-queries",
+  "flags",
+  "config",
+  "targets",
+  "service-discovery",
+  "rules",
+  "alerts",
+];
+
 /** Pages by name: the address, and what is opened there. */
 const PAGES = {
   graph: [linkAtEnd({ expr: "demo_load", compare_offset: "30m", compare_expr: "demo_load > 60" })],
@@ -50,12 +65,8 @@ const PAGES = {
   ],
   metrics: ["explore"],
   metric: ["explore?metric=demo_load"],
-  ...Object.fromEntries(
-    ["status", "tsdb-status", "flags", "config", "targets", "rules", "alerts"].map((path) => [
-      path,
-      [path],
-    ]),
-  ),
+  ...Object.fromEntries(STATUS.map((path) => [path, [path]])),
+  cardinality: [`tsdb-status?${new URLSearchParams({ match: "demo_load", label: "zone" })}`],
 };
 
 for (const colorScheme of ["light", "dark"]) {

@@ -267,67 +267,6 @@ test("metrics are found, described and counted by label", async () => {
   });
 });
 
-test("the list of metrics continues, and the keyboard follows", async () => {
-  await withPage("explore", async (page) => {
-    const names = Array.from({ length: 1234 }, (_, at) => `metric_${String(at).padStart(4, "0")}`);
-    await page.route("**/api/v1/label/__name__/values*", (route) =>
-      route.fulfill({ json: { status: "success", data: names } }),
-    );
-    await page.reload();
-    const rows = page.locator(".metrics li");
-    const count = page.locator(".side .hint");
-    const more = page.getByRole("button", { name: /^Show/ });
-    await count.filter({ hasText: "The first 500 of 1\u202f234 metrics" }).waitFor();
-    assert.equal(await rows.count(), 500);
-    await more.focus();
-    await page.keyboard.press("Enter");
-    assert.equal(await rows.count(), 1000);
-    assert.match(await page.evaluate(() => document.activeElement.textContent), /^metric_0500/);
-    assert.equal(await more.textContent(), "Show 234 more");
-    await more.click();
-    assert.equal(await rows.count(), 1234);
-    await more.waitFor({ state: "hidden" });
-    await page.locator(".side input").fill("metric_07");
-    await count.filter({ hasText: /^100 metrics/ }).waitFor();
-    assert.equal(await rows.count(), 100);
-  });
-});
-
-test("the status shows the store and empty sections", async () => {
-  await withPage("status", async (page) => {
-    const part = page.locator(".part");
-    const shows = async (name, text) => {
-      await page.locator(".parts a").filter({ hasText: name }).click();
-      await part
-        .filter({ has: page.locator("h1", { hasText: name }) })
-        .filter({ hasText: text })
-        .waitFor();
-    };
-    await part.filter({ hasText: "Series in memory" }).waitFor();
-    assert.match(await part.textContent(), /Retention.*unlimited.*Growth per day/);
-    assert.match(await part.textContent(), /Hit rate.*decoded samples.*MiB/);
-    await shot(page, "status");
-    await shows("Cardinality", /demo_load.*100/);
-    assert.match(page.url(), /tsdb-status$/);
-    await shot(page, "cardinality");
-    await shows("Flags", "--storage.url");
-    await shows("Configuration", "evaluation_interval");
-    await shows("Targets", /No targets.*remote_write:.*\/api\/v1\/write.*docs\/http-api\.md/s);
-    await page.locator(".part a").filter({ hasText: "up" }).click();
-    await page.waitForURL(/query\?g0\.expr=up&/);
-    await page.goBack();
-    await shows("Service discovery", /No service discovery.*remote_write:/s);
-    assert.match(page.url(), /service-discovery$/);
-    await page.reload();
-    await shows("Rules", /No rules.*vmalert -rule.*thanos rule --query=http.*docs\/scale-out\.md/s);
-    await shows("Alerts", /No alerts.*vmalert.*ALERTS/s);
-    assert.match(await page.title(), /^Alerts/);
-    await shot(page, "alerts");
-    await page.goBack();
-    await part.filter({ hasText: "No rules" }).waitFor();
-  });
-});
-
 test("the theme of the system applies until another one is chosen", async () => {
   const brightness = (page) =>
     page.evaluate(() => {
@@ -362,6 +301,8 @@ test("a phone shows everything without horizontal scrolling", async () => {
   const pages = { phone: LOAD, "phone-table": LOAD.replace("graph", "table") };
   pages["phone-explore"] = "explore?metric=demo_load";
   pages["phone-cardinality"] = "tsdb-status";
+  pages["phone-store"] = "store";
+  pages["phone-top-queries"] = "top-queries";
   for (const [name, address] of Object.entries(pages)) {
     await withPage(
       address,
@@ -399,11 +340,11 @@ test("the keyboard reaches everything, and everything has a name", async () => {
           .map((one) => one.outerHTML.slice(0, 120)),
       );
     assert.deepEqual(await namelessOf(), []);
-    for (const address of ["explore", "status"]) {
+    for (const address of ["explore", "status", "store", "tsdb-status", "top-queries"]) {
       await page.goto(new URL(address, `${SERVER}/`).href);
       await page
         .locator("main")
-        .filter({ hasText: /demo_load|Series in memory/ })
+        .filter({ hasText: /demo_load|Series in memory|Resident memory/ })
         .waitFor();
       assert.deepEqual(await namelessOf(), []);
     }

@@ -17,8 +17,15 @@ const SAMPLES_PER_SERIES: i64 = 500;
 const STEP_MS: i64 = 15_000;
 
 /// Files of tests in the browser.
-const BROWSER_TESTS: [&str; 6] =
-    ["browser.mjs", "writing.mjs", "charts.mjs", "tree.mjs", "results.mjs", "accessibility.mjs"];
+const BROWSER_TESTS: [&str; 7] = [
+    "browser.mjs",
+    "writing.mjs",
+    "charts.mjs",
+    "tree.mjs",
+    "results.mjs",
+    "status.mjs",
+    "accessibility.mjs",
+];
 
 fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/server/page")

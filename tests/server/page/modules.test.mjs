@@ -9,8 +9,9 @@ import { decode, encode, newPanel } from "../../../src/ui/address.js";
 import { candidates, contextAt, ranked, taken } from "../../../src/ui/complete.js";
 import { linePoints, stacked } from "../../../src/ui/decimate.js";
 import { classify, cut } from "../../../src/ui/lexer.js";
+import { narrowed, queryAddress } from "../../../src/ui/links.js";
 import { gridRows, sharedLabels, summary } from "../../../src/ui/matrix.js";
-import { describe, labelCounts, suggestedQueries } from "../../../src/ui/metrics.js";
+import { changeText, describe, labelCounts, suggestedQueries } from "../../../src/ui/metrics.js";
 import * as numbers from "../../../src/ui/numbers.js";
 import { retentionFacts } from "../../../src/ui/retention.js";
 import { axisBounds, stepFor, timeTicks, valueTicks } from "../../../src/ui/scales.js";
@@ -535,4 +536,41 @@ test("the files of the page are less than 200 KiB when compressed", () => {
   const sizes = names.map((name) => gzipSync(readFileSync(new URL(name, folder))).length);
   const total = sizes.reduce((sum, size) => sum + size, 0);
   assert.ok(names.length > 20 && total < 200 << 10, `${total} bytes`);
+});
+
+test("a selector is narrowed by one matcher", () => {
+  const cases = [
+    ["", "__name__", "up", '{__name__="up"}'],
+    ["up", "job", "a", 'up{job="a"}'],
+    ["{}", "job", "a", '{job="a"}'],
+    ['up{a="}"} ', "job", 'x"\\', 'up{a="}",job="x\\"\\\\"}'],
+    ['{a="b", }', "a.b", "c", '{a="b","a.b"="c"}'],
+  ];
+  for (const [selector, label, value, expected] of cases) {
+    assert.equal(narrowed(selector, label, value), expected, selector);
+  }
+});
+
+test("changes of counts are words or numbers with a sign", () => {
+  const cases = [
+    [5, 5, "0"],
+    [0, 0, "0"],
+    [5, 0, "new"],
+    [12, 5, "+7"],
+    [5, 20_005, "−20k"],
+  ];
+  for (const [count, before, expected] of cases) {
+    assert.equal(changeText(count, before), expected, `${count} after ${before}`);
+  }
+});
+
+test("a query leads to the length of its last range", () => {
+  const range = queryAddress({ query: "a{b='c'}", start: 0, end: 7200 }, "explain");
+  assert.deepEqual(Object.fromEntries(new URLSearchParams(range.slice("query?".length))), {
+    "g0.expr": "a{b='c'}",
+    "g0.tab": "explain",
+    "g0.range_input": "2h",
+  });
+  assert.doesNotMatch(queryAddress({ query: "up", time: 5 }, "graph"), /range/);
+  assert.match(queryAddress({ query: "up", start: 5, end: 5 }, "graph"), /range_input=1m$/);
 });

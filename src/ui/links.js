@@ -1,0 +1,31 @@
+// Selectors and addresses of links between the pages.
+
+import { formatDuration, labelName } from "./numbers.js";
+
+const RANGE_MS_MIN = 60_000;
+
+/** A selector with one more matcher. */
+export function narrowed(selector, label, value) {
+  const matcher = `${labelName(label)}=${JSON.stringify(value)}`;
+  const text = selector.trim();
+  if (!text.endsWith("}")) {
+    return `${text}{${matcher}}`;
+  }
+  const inner = text.slice(0, -1).trimEnd();
+  return /[{,]$/.test(inner) ? `${inner}${matcher}}` : `${inner},${matcher}}`;
+}
+
+/** The address of the cardinality explorer for one metric. */
+export function cardinalityOf(metric) {
+  return `tsdb-status?${new URLSearchParams({ match: narrowed("", "__name__", metric) })}`;
+}
+
+/** The address of a query on the query page, over the length of its last range up to now. */
+export function queryAddress({ query, start, end }, tab) {
+  const search = new URLSearchParams({ "g0.expr": query, "g0.tab": tab });
+  if (start !== undefined) {
+    const rangeMs = Math.max(RANGE_MS_MIN, Math.round((end - start) * 1000));
+    search.set("g0.range_input", formatDuration(rangeMs));
+  }
+  return `query?${search}`;
+}

@@ -1,0 +1,94 @@
+// The store: head, caches, compaction, reads of the object store, and days.
+
+import { ask } from "./api.js";
+import { el } from "./dom.js";
+import { figures, table } from "./facts.js";
+import { formatAge, formatBytes, formatCount, formatTime } from "./numbers.js";
+import { retentionFacts } from "./retention.js";
+import { ownMetrics } from "./self.js";
+import { since } from "./table.js";
+
+/** Names of the readers of the object store. */
+const READERS = {
+  query: "Queries",
+  merge: "Compaction",
+  store: "Seals, cleanup and start",
+  manifest: "Manifests",
+};
+
+/** The page. */
+export async function store({ signal }) {
+  const [{ data }, own] = await Promise.all([
+    ask("status/storage", {}, signal),
+    ownMetrics("tessella_storage_.*", signal),
+  ]);
+  const newest = data.newestTime === null ? "none" : since(data.newestTime);
+  const facts = [
+    ["Role", data.role],
+    ["Series in memory", formatCount(data.headSeries)],
+    ["Memory of the head", formatBytes(own.get("tessella_storage_head_bytes"))],
+    ["SSTs", formatBytes(data.fileBytes)],
+    ["Log not sealed", formatBytes(data.logBytes)],
+    ["Samples appended since the start", formatCount(data.samplesAppended)],
+    ["Samples rejected", formatCount(data.samplesRejected)],
+    ["Newest sample", newest],
+    ...retentionFacts(data.retention, Date.now()),
+  ];
+  const compaction = [
+    ["Windows sealed since the start", formatCount(own.get("tessella_storage_seals_total"))],
+    ["Blocks sealed", formatCount(own.get("tessella_storage_sealed_blocks_total"))],
+    ["Bytes sealed", formatBytes(own.get("tessella_storage_sealed_bytes_total"))],
+    ["Segments to compact", formatCount(own.get("tessella_storage_unmerged_segments"))],
+    ["Days deleted", formatCount(own.get("tessella_storage_partitions_deleted_total"))],
+  ];
+  return [
+    figures(facts),
+    el("h2", {}, "Caches"),
+    caches(data.caches),
+    el("h2", {}, "Seals and compaction"),
+    figures(compaction),
+    el("h2", {}, "Reads of the object store since the start"),
+    reads(own),
+    el("h2", {}, "Days on disk"),
+    days(data.partitions),
+  ];
+}
+
+function caches(all) {
+  const rows = all.map(({ name, bytes, bytesMax, hits, misses }) => {
+    const lookups = hits + misses;
+    const rate = lookups > 0 ? `${Math.round((hits / lookups) * 100)} %` : "none";
+    const size = bytesMax > 0 ? `${formatBytes(bytes)} of ${formatBytes(bytesMax)}` : "off";
+    return [name, size, formatCount(lookups), rate];
+  });
+  return table(["Cache", "Size", "Lookups", "Hit rate"], rows);
+}
+
+function reads(own) {
+  const rows = Object.entries(READERS).map(([reader, name]) => [
+    name,
+    formatCount(own.get("tessella_storage_object_store_reads_total", reader)),
+    formatBytes(own.get("tessella_storage_object_store_read_bytes_total", reader)),
+  ]);
+  return table(["Reader", "Reads", "Bytes"], rows);
+}
+
+function days(partitions) {
+  if (partitions.length === 0) {
+    return el(
+      "p",
+      { class: "hint" },
+      "No sealed day yet: all samples are in the head and the log.",
+    );
+  }
+  const rows = [...partitions]
+    .reverse()
+    .map(({ start, end, series, bytes }) => [
+      el("span", { class: "when" }, formatTime(start, true).slice(0, 10)),
+      formatCount(series),
+      formatBytes(bytes),
+      series > 0 ? formatBytes(bytes / series) : "none",
+      Date.now() < end ? "today" : formatAge(Date.now() - end),
+    ]);
+  return table(["Day (UTC)", "Series", "Size", "Per series", "Ended"], rows);
+}
