@@ -3,13 +3,16 @@
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
-import { test } from "node:test";
+import { before, test } from "node:test";
 
 import { linkAtEnd, settled, withPage } from "./harness.mjs";
+import { writeHistograms } from "./histograms.mjs";
 
 const { AXE_CORE } = process.env;
 const skip = AXE_CORE ? false : "AXE_CORE is not set";
 const axe = AXE_CORE ? readFileSync(join(AXE_CORE, "axe.min.js"), "utf8") : "";
+
+before(() => writeHistograms());
 
 const VECTORS = "sum by (zone) (demo_load) / on (zone) demo_load";
 

@@ -3,76 +3,10 @@
 import assert from "node:assert/strict";
 import { before, test } from "node:test";
 
-import {
-  END_MS,
-  SERVER,
-  colouredPixels,
-  drawn,
-  linkAtEnd,
-  settled,
-  shot,
-  withPage,
-} from "./harness.mjs";
-
-const STEP_MS = 15_000;
-const COUNT = 240;
-const BOUNDS = [0.1, 0.2, 0.4, 0.8];
+import { colouredPixels, drawn, linkAtEnd, settled, shot, withPage } from "./harness.mjs";
+import { writeHistograms } from "./histograms.mjs";
 
 before(() => writeHistograms());
-
-function attributes(labels) {
-  return Object.entries(labels).map(([key, stringValue]) => ({ key, value: { stringValue } }));
-}
-
-/**
- * Writes one hour of two histograms, each as a native and as a classic one. Each step adds 8
- * observations: "fast" ones in (0.125, 0.25], and "slow" ones in (0.25, 0.5]; and an exemplar.
- */
-async function writeHistograms() {
-  const [native, classic] = [[], []];
-  for (let step = 0; step < COUNT; step++) {
-    const ms = END_MS - (COUNT - 1 - step) * STEP_MS;
-    for (const [path, offset] of [
-      ["fast", -3],
-      ["slow", -2],
-    ]) {
-      const count = 8 * (step + 1);
-      const value = path === "fast" ? 0.15 : 0.3;
-      const classicCounts = BOUNDS.map((bound, index) =>
-        value <= bound && value > (BOUNDS[index - 1] ?? 0) ? String(count) : "0",
-      );
-      const point = {
-        attributes: attributes({ path }),
-        startTimeUnixNano: `${END_MS - COUNT * STEP_MS}000000`,
-        timeUnixNano: `${ms}000000`,
-        count: String(count),
-        sum: count * value,
-        exemplars:
-          step % 40 === 20
-            ? [{ timeUnixNano: `${ms}000000`, asDouble: value, traceId: "ab".repeat(16) }]
-            : [],
-      };
-      const positive = { offset, bucketCounts: [String(count)] };
-      native.push({ ...point, scale: 0, zeroCount: "0", positive });
-      const bucketCounts = [...classicCounts, "0"];
-      classic.push({ ...point, explicitBounds: BOUNDS, bucketCounts });
-    }
-  }
-  const metrics = [
-    {
-      name: "demo_native",
-      exponentialHistogram: { dataPoints: native, aggregationTemporality: 2 },
-    },
-    { name: "demo_classic", histogram: { dataPoints: classic, aggregationTemporality: 2 } },
-  ];
-  const resource = { attributes: [] };
-  const body = JSON.stringify({ resourceMetrics: [{ resource, scopeMetrics: [{ metrics }] }] });
-  const headers = { "content-type": "application/json" };
-  const options = { method: "POST", headers, body };
-  const answer = await fetch(`${SERVER}/api/v1/otlp/v1/metrics`, options);
-  // The server of a second run has the samples.
-  assert.ok(answer.ok || answer.status === 400, await answer.text());
-}
 
 const HOUR = { range_input: "50m" };
 
