@@ -71,18 +71,22 @@ pub(crate) struct RetentionStatus {
     pub(crate) full_at_ms: Option<i64>,
 }
 
+/// Returns the free bytes of the store's disk; `None` for a store that is not on a local disk.
+pub(crate) async fn free_bytes(shared: &Shared) -> Option<u64> {
+    let folder = storage::local_folder(&shared.args.storage_url)?;
+    // A network disk may block.
+    tokio::task::spawn_blocking(move || disk::free_bytes(&folder).ok()).await.ok().flatten()
+}
+
 impl RetentionStatus {
     /// Returns the status at a time.
     pub(crate) async fn of(shared: &Shared, store: &Arc<Store>, now_ms: i64) -> RetentionStatus {
-        let folder = storage::local_folder(&shared.args.storage_url);
-        // A network disk may block.
-        let asked = tokio::task::spawn_blocking(|| disk::free_bytes(&folder?).ok()).await;
         let retention = &shared.config().storage.retention;
         RetentionStatus::new(
             retention.limit(&shared.args),
             retention.rule_count(),
             Growth::of(&store.days(), now_ms),
-            asked.ok().flatten(),
+            free_bytes(shared).await,
             now_ms,
         )
     }

@@ -23,14 +23,14 @@ use crate::http;
 use crate::ingest::self_metrics;
 use crate::kernel::allocator;
 use crate::listener::{self, ConnectionLimits, Protocol};
-use crate::retention_status::RetentionStatus;
+use crate::retention_status::{self, RetentionStatus};
 use crate::standby;
 use crate::state::Shared;
 use crate::units::millis;
 use crate::web_config::ActiveWebConfig;
 
-/// Interval of checks whether unused memory can be released.
-const RELEASE_INTERVAL: Duration = Duration::from_secs(5);
+/// Interval of checks whether unused memory can be released, and of measurements of the disk.
+const TEND_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Interval of a reader's checks whether its store exists.
 const STORE_INTERVAL: Duration = Duration::from_secs(10);
@@ -153,16 +153,17 @@ async fn serve_until_stopped(
             return ExitCode::SUCCESS;
         }
     };
+    measure_disk(&shared).await;
     shared.set_store(&store);
     info!("server is ready");
     notify_service_manager(NotifyState::Ready);
     let (stop_writing, writing) = write_self_metrics(&shared, address);
-    let releasing = tokio::spawn(release_memory(Arc::clone(&shared)));
+    let tending = tokio::spawn(tend(Arc::clone(&shared)));
     let lost = tokio::select! {
         () = signals.stop_asked(&shared) => None,
         error = write_until_lost(&shared, store, address) => Some(error),
     };
-    releasing.abort();
+    tending.abort();
     match &lost {
         None => info!("server is stopping"),
         Some(error) => error!(%error, "this process has lost its store and is stopping"),
@@ -287,11 +288,12 @@ fn status_of(error: &StoreError) -> ExitCode {
     }
 }
 
-/// Releases free memory to the system when no query runs.
-async fn release_memory(shared: Arc<Shared>) {
+/// Releases free memory to the system when no query runs, and measures the disk.
+async fn tend(shared: Arc<Shared>) {
     let mut released_after = 0;
     loop {
-        tokio::time::sleep(RELEASE_INTERVAL).await;
+        tokio::time::sleep(TEND_INTERVAL).await;
+        measure_disk(&shared).await;
         let gate = shared.queries.gate();
         let entered = gate.entered();
         if entered != released_after && gate.running() == 0 {
@@ -299,6 +301,13 @@ async fn release_memory(shared: Arc<Shared>) {
             // A failed release is repeated after the next query.
             let _ = tokio::task::spawn_blocking(allocator::release).await;
         }
+    }
+}
+
+/// Sets the metric of the disk's free bytes, if the store is on a local disk.
+async fn measure_disk(shared: &Shared) {
+    if let Some(bytes) = retention_status::free_bytes(shared).await {
+        shared.metrics.set_disk_free(bytes);
     }
 }
 

@@ -68,6 +68,7 @@ impl Shared {
         let tenants = Arc::new(TenantTable::new());
         let queries = Queries::new(&args, Arc::clone(&tenants));
         let metrics = Metrics::new(queries.gate().slots_max());
+        metrics.set_head_limits(args.head_bytes_max, args.remote_write.active_series_max);
         tenants.register(metrics.registry());
         tenants.set_limits(config.tenants.limits());
         if let Some(results) = queries.result_cache() {

@@ -191,6 +191,16 @@ impl Metrics {
         *self.store_stats.write().unwrap_or_else(PoisonError::into_inner) = Some(Box::new(stats));
     }
 
+    /// Sets the limits of the head.
+    pub(crate) fn set_head_limits(&self, bytes_max: u64, active_series_max: u32) {
+        self.store.set_limits(bytes_max, active_series_max);
+    }
+
+    /// Sets the free bytes of the local disk of the store.
+    pub(crate) fn set_disk_free(&self, bytes: u64) {
+        self.store.set_disk_free(&Registrar(&self.registry), bytes);
+    }
+
     /// Adds the metrics of the result cache.
     pub(crate) fn watch_results(&self, results: Arc<ResultCache>) {
         // A process has one result cache.

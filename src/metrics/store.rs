@@ -1,5 +1,7 @@
 //! Metrics of the store.
 
+use std::sync::OnceLock;
+
 use prometheus::{Gauge, IntCounter, IntCounterVec, IntGauge};
 use storage::{Reader, RefusedSeries, StoreStats};
 
@@ -213,6 +215,10 @@ const COUNTERS: [(&str, &str, Getter); 37] = [
 
 /// Metrics of the store, refreshed on each gathering.
 pub(super) struct StoreMetrics {
+    head_bytes_max: IntGauge,
+    active_series_max: IntGauge,
+    /// Absent for a store that is not on a local disk.
+    disk_free_bytes: OnceLock<IntGauge>,
     newest_seconds: Gauge,
     exemplar_oldest_seconds: Gauge,
     gauges: Vec<(IntGauge, Getter)>,
@@ -227,6 +233,15 @@ impl StoreMetrics {
         let gauge = |(name, help, getter)| (registrar.int_gauge(name, help), getter);
         let counter = |(name, help, getter)| (registrar.int_counter(name, help), getter);
         StoreMetrics {
+            head_bytes_max: registrar.int_gauge(
+                "tessella_storage_head_bytes_max",
+                "Maximum memory of the head, in bytes (--storage.head-size).",
+            ),
+            active_series_max: registrar.int_gauge(
+                "tessella_storage_active_series_max",
+                "Maximum number of series with samples in the head; 0 without a limit.",
+            ),
+            disk_free_bytes: OnceLock::new(),
             newest_seconds: registrar.gauge(
                 "tessella_storage_newest_sample_timestamp_seconds",
                 "Time of the newest sample in the head; 0 without one.",
@@ -254,6 +269,21 @@ impl StoreMetrics {
                 &["limit", "metric"],
             ),
         }
+    }
+
+    pub(super) fn set_limits(&self, head_bytes_max: u64, active_series_max: u32) {
+        self.head_bytes_max.set(i64::try_from(head_bytes_max).unwrap_or(i64::MAX));
+        self.active_series_max.set(i64::from(active_series_max));
+    }
+
+    pub(super) fn set_disk_free(&self, registrar: &Registrar<'_>, bytes: u64) {
+        let new = || {
+            registrar.int_gauge(
+                "tessella_storage_disk_free_bytes",
+                "Free bytes of the local disk of the store.",
+            )
+        };
+        self.disk_free_bytes.get_or_init(new).set(i64::try_from(bytes).unwrap_or(i64::MAX));
     }
 
     pub(super) fn refresh(&self, stats: &StoreStats, refused: &[RefusedSeries]) {
