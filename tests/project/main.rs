@@ -5,6 +5,7 @@
 mod compose;
 mod documents;
 mod kubernetes;
+mod mixin;
 mod packages;
 mod scale_out;
 mod structure;

@@ -3,6 +3,7 @@
 
 mod dashboard;
 mod exposition;
+mod rules;
 
 use std::collections::BTreeSet;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -21,6 +22,11 @@ const EMPTY: [(&str, &str, &str); 1] = [(
 
 const STEP_SECONDS: i64 = 15;
 const SCRAPES: i64 = 20;
+
+/// Returns the time of the clock, in seconds since the epoch.
+fn now_seconds() -> i64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs() as i64
+}
 
 /// Sends what the panels are about: the metrics of the server and of a machine, as
 /// [`SCRAPES`] scrapes would find them until `now`. Counters go up by 7 from one to the next.
@@ -134,7 +140,7 @@ fn fault_of(server: &Server, question: &Question, now: i64) -> Option<String> {
 fn every_query_of_every_dashboard_has_an_answer() {
     let directory = temporary_directory("grafana");
     let server = Server::start(directory.path(), &["--self-metrics=false"]);
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs() as i64;
+    let now = now_seconds();
     make_traffic(&server, now);
     let own = write_scrapes(&server, now);
     let dashboards = dashboard::all();
@@ -189,11 +195,10 @@ const ASKED: [&str; 12] = [
 fn dashboards_work_on_self_metrics() {
     let directory = temporary_directory("grafana-own");
     let server = Server::start(directory.path(), &[]);
-    let clock = || SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs() as i64;
-    make_traffic(&server, clock());
+    make_traffic(&server, now_seconds());
     // One panel shows reasons for which samples were rejected.
     let mut encoder = RequestEncoder::default();
-    let an_hour_ahead = (clock() + 3600) * 1000;
+    let an_hour_ahead = (now_seconds() + 3600) * 1000;
     encoder.push(&encode_labels([("__name__", "ahead")]), [(an_hour_ahead, 1.0)]);
     let mut body = Vec::new();
     encoder.compress(&mut body);
@@ -216,7 +221,7 @@ fn dashboards_work_on_self_metrics() {
         std::thread::sleep(std::time::Duration::from_millis(500));
     }
     // The clock is cut to seconds; the last write must not be after the end.
-    let now = clock() + 1;
+    let now = now_seconds() + 1;
     let series_count = count(format!("count({own})"));
     println!("{series_count} series");
     assert!((100..=OWN_SERIES_MAX).contains(&series_count), "{series_count}");
