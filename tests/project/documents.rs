@@ -13,7 +13,7 @@ const README_BYTES_MAX: usize = 9_000;
 const ARCHITECTURE_BYTES_MAX: usize = 20_000;
 
 /// Flags of other programs, and forms of flags, that documents name.
-const OTHER_FLAGS: [&str; 65] = [
+const OTHER_FLAGS: [&str; 67] = [
     "age",
     "alertmanagers.url",
     "all-targets",
@@ -35,6 +35,7 @@ const OTHER_FLAGS: [&str; 65] = [
     "grpc-address",
     "help",
     "http-address",
+    "ignore",
     "install",
     "kustomize",
     "lib",
@@ -47,6 +48,7 @@ const OTHER_FLAGS: [&str; 65] = [
     "no-query-range.partial-response",
     "no-query.partial-response",
     "now",
+    "objstore.config-file",
     "only",
     "publish",
     "purge",
@@ -309,6 +311,75 @@ fn messages_are_those_of_the_source() {
         findings.extend(missing.map(|part| format!("no message has {part:?} of {message:?}")));
     }
     assert_none(&findings);
+}
+
+/// Warnings and errors that need no remedy of an operator.
+const WITHOUT_REMEDY: [&str; 5] = [
+    "cannot listen to signals",
+    "cannot start threads",
+    "server exits at once after a second signal",
+    "task for own metrics failed",
+    "unknown feature",
+];
+
+/// Returns the messages of a log macro: its last literal, outside of nested parentheses.
+fn logged(source: &str, name: &str) -> Vec<String> {
+    let literal = regex(r#""((?:[^"\\]|\\.)*)""#);
+    let mut messages = Vec::new();
+    for rest in source.split(&format!("{name}!(")).skip(1) {
+        let mut depth = 1;
+        let mut message = None;
+        let mut at = 0;
+        while depth > 0 && at < rest.len() {
+            match rest.as_bytes()[at] {
+                b'(' => depth += 1,
+                b')' => depth -= 1,
+                b'"' => {
+                    let found = literal.captures_at(rest, at).unwrap();
+                    message = Some(found[1].to_owned());
+                    at = found.get(0).unwrap().end() - 1;
+                }
+                _ => {}
+            }
+            at += 1;
+        }
+        messages.extend(message);
+    }
+    messages
+}
+
+#[test]
+fn warnings_and_errors_of_logs_have_a_row() {
+    let page = text("docs/operations.md");
+    let table = page.split("## Troubleshooting").nth(1).unwrap();
+    let rows = table.lines().filter(|line| line.starts_with("| `"));
+    let known: Vec<&str> = rows
+        .flat_map(|row| row.split('|').nth(1).unwrap().split('`').skip(1).step_by(2))
+        .flat_map(|message| message.split('…').map(str::trim))
+        .filter(|part| part.len() > 8)
+        .chain(WITHOUT_REMEDY)
+        .collect();
+    let mut findings = Vec::new();
+    let mut count = 0;
+    for path in ["src", "storage/src"].iter().flat_map(|folder| files(&root().join(folder), ".rs"))
+    {
+        if path.components().any(|part| part.as_os_str() == "tests") {
+            continue;
+        }
+        let source = text(&path).split("#[cfg(test)]").next().unwrap().to_owned();
+        let source = regex(r"\\\n\s*").replace_all(&source, "").into_owned();
+        let messages = ["warn", "error"].map(|name| logged(&source, name)).concat();
+        // A name in braces is a constant.
+        for message in messages.iter().filter(|message| !message.starts_with('{')) {
+            count += 1;
+            if !known.iter().any(|known| message.contains(known) || known.contains(&**message)) {
+                findings
+                    .push(format!("docs/operations.md lacks {message:?} of {}", path.display()));
+            }
+        }
+    }
+    assert_none(&findings);
+    assert!(count > 50, "{count}");
 }
 
 /// Folders that documents name paths relative to.

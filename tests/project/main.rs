@@ -8,4 +8,5 @@ mod kubernetes;
 mod mixin;
 mod packages;
 mod scale_out;
+mod sizing;
 mod structure;
