@@ -1,16 +1,15 @@
 //! Parsing of one line of OpenMetrics text.
 
-use model::labels::{LABEL_BYTES_MAX, is_legacy_label_name, is_legacy_metric_name};
+use model::labels::{is_legacy_label_name, is_legacy_metric_name};
 use model::number_text::parse_float;
 use model::{Exemplar, Labels, METRIC_NAME, MetricKind};
+
+use crate::labels::{LABELS_MAX, labels_of};
 
 /// The NaN that Prometheus stores for a NaN in a text.
 ///
 /// Source: `NormalNaN` in `model/value/value.go` of Prometheus.
 const NORMAL_NAN_BITS: u64 = 0x7ff8_0000_0000_0001;
-
-/// Maximum number of labels of a series or an exemplar.
-const LABELS_MAX: usize = 10_000;
 
 /// A parsed line.
 #[derive(Debug, PartialEq)]
@@ -227,22 +226,6 @@ fn parse_labels(text: &str, metric: Option<Option<String>>) -> Result<Labels, St
         pairs.push((METRIC_NAME.to_owned(), name));
     }
     labels_of(pairs)
-}
-
-/// Makes a label set; labels with an empty value are dropped.
-fn labels_of(mut pairs: Vec<(String, String)>) -> Result<Labels, String> {
-    pairs.sort_unstable_by(|a, b| a.0.cmp(&b.0));
-    if let Some(pair) = pairs.windows(2).find(|pair| pair[0].0 == pair[1].0) {
-        return Err(format!("the label {:?} occurs twice", pair[0].0));
-    }
-    if pairs.iter().any(|(name, _)| name.is_empty()) {
-        return Err("a label with an empty name".to_owned());
-    }
-    let len = |(name, value): &(String, String)| name.len().max(value.len());
-    if pairs.iter().map(len).max().is_some_and(|len| len > LABEL_BYTES_MAX) {
-        return Err(format!("a label of more than {LABEL_BYTES_MAX} bytes"));
-    }
-    Ok(Labels::from_pairs(pairs))
 }
 
 /// Resolves the escapes `\\`, `\"` and `\n`; other backslashes stay.

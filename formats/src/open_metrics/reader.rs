@@ -1,11 +1,12 @@
 //! Reading of OpenMetrics text, line by line.
 
-use std::io::{self, BufRead};
+use std::io::BufRead;
 
 use model::{BatchMetadata, Exemplar, Labels};
 
 use super::line::{self, Line, SampleLine};
 use crate::error::FormatError;
+use crate::lines::Lines;
 
 /// Maximum length of a line, in bytes.
 pub const LINE_BYTES_MAX: usize = 4 << 20;
@@ -35,14 +36,7 @@ pub struct Sample {
 /// Reads a file, one line at a time.
 #[derive(Debug)]
 pub struct Reader<R> {
-    input: R,
-    /// Name of the file, for errors.
-    path: String,
-    line: Vec<u8>,
-    /// Lines read so far.
-    line_count: u64,
-    /// Bytes read so far.
-    byte_count: u64,
+    lines: Lines<R>,
     /// Metadata that have not been returned.
     metadata: Option<BatchMetadata>,
     /// Sample after the metadata.
@@ -57,11 +51,7 @@ impl<R: BufRead> Reader<R> {
     /// Creates a reader at the start of a file.
     pub fn new(path: &str, input: R) -> Reader<R> {
         Reader {
-            input,
-            path: path.to_owned(),
-            line: Vec::new(),
-            line_count: 0,
-            byte_count: 0,
+            lines: Lines::new(path, input, LINE_BYTES_MAX),
             metadata: None,
             next: None,
             series: String::new(),
@@ -72,12 +62,12 @@ impl<R: BufRead> Reader<R> {
 
     /// Bytes of the lines read so far.
     pub fn byte_count(&self) -> u64 {
-        self.byte_count
+        self.lines.byte_count
     }
 
     /// Returns the input.
     pub fn input(&self) -> &R {
-        &self.input
+        &self.lines.input
     }
 
     /// Returns the next entry; `None` after `# EOF`.
@@ -92,8 +82,8 @@ impl<R: BufRead> Reader<R> {
             if self.has_ended {
                 return Ok(self.metadata.take().map(Entry::Metadata));
             }
-            if !self.read_line()? {
-                return Err(self.wrong("the text does not end with # EOF"));
+            if !self.lines.read()? {
+                return Err(self.lines.wrong("the text does not end with # EOF"));
             }
             if let Some(entry) = self.take_line()? {
                 return Ok(Some(entry));
@@ -103,15 +93,15 @@ impl<R: BufRead> Reader<R> {
 
     /// Processes the current line.
     fn take_line(&mut self) -> Result<Option<Entry>, FormatError> {
-        let bytes = std::mem::take(&mut self.line);
+        let bytes = std::mem::take(&mut self.lines.line);
         let taken = match std::str::from_utf8(&bytes) {
             Ok(text) => self.take_text(text),
             Err(_) => Err("bytes that are not UTF-8".to_owned()),
         };
-        self.line = bytes;
-        let taken = taken.map_err(|detail| self.wrong(detail))?;
-        if self.has_ended && self.read_line()? {
-            return Err(self.wrong("text after # EOF"));
+        self.lines.line = bytes;
+        let taken = taken.map_err(|detail| self.lines.wrong(detail))?;
+        if self.has_ended && self.lines.read()? {
+            return Err(self.lines.wrong("text after # EOF"));
         }
         Ok(taken)
     }
@@ -159,38 +149,5 @@ impl<R: BufRead> Reader<R> {
         }
         let SampleLine { timestamp_ms, value, exemplar, .. } = line;
         Ok(Sample { labels: self.labels.clone(), timestamp_ms, value, exemplar })
-    }
-
-    /// Reads a line without its line feed; returns whether there was one.
-    fn read_line(&mut self) -> Result<bool, FormatError> {
-        self.line.clear();
-        self.line_count += 1;
-        loop {
-            let available = match self.input.fill_buf() {
-                Ok(available) => available,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-                Err(source) => return Err(FormatError::Io { path: self.path.clone(), source }),
-            };
-            if available.is_empty() {
-                return Ok(!self.line.is_empty());
-            }
-            let end = available.iter().position(|byte| *byte == b'\n');
-            let taken = end.unwrap_or(available.len());
-            self.line.extend_from_slice(&available[..taken]);
-            let consumed = taken + usize::from(end.is_some());
-            self.input.consume(consumed);
-            self.byte_count += consumed as u64;
-            if self.line.len() > LINE_BYTES_MAX {
-                return Err(self.wrong(format!("a line of more than {LINE_BYTES_MAX} bytes")));
-            }
-            if end.is_some() {
-                return Ok(true);
-            }
-        }
-    }
-
-    fn wrong(&self, detail: impl Into<String>) -> FormatError {
-        let (path, line) = (self.path.clone(), self.line_count);
-        FormatError::Line { path, line, detail: detail.into() }
     }
 }

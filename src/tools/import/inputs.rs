@@ -12,7 +12,7 @@ use crate::tools::ToolError;
 /// Input of an import.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Input {
-    /// File of OpenMetrics text.
+    /// File of OpenMetrics text or JSON lines.
     Text(PathBuf),
     /// Folder of a block of Prometheus.
     Block(PathBuf, BlockMeta),

@@ -1,4 +1,5 @@
-//! `tessella import`: OpenMetrics text and blocks of Prometheus into a store.
+//! `tessella import`: OpenMetrics text, JSON lines of VictoriaMetrics and blocks of Prometheus into a
+//! store.
 //!
 //! ```text
 //! file ─→ samples ─→ batches ─→ log, head ─→ seal ─→ blocks
@@ -44,8 +45,8 @@ const REFUSED_NAMED_MAX: usize = 10;
 /// Flags of `import`.
 #[derive(Debug, Clone, clap::Args)]
 pub struct ImportArgs {
-    /// Files of OpenMetrics text with timestamps, block folders of Prometheus, and folders that hold
-    /// blocks, such as the data folder of Prometheus.
+    /// Files of OpenMetrics text with timestamps, of JSON lines from VictoriaMetrics' /api/v1/export,
+    /// block folders of Prometheus, and folders that hold blocks, such as the data folder of Prometheus.
     #[arg(value_name = "FILE|DIR", required = true)]
     pub paths: Vec<PathBuf>,
 

@@ -1,12 +1,13 @@
 //! Reads files into batches, on a separate thread.
 
 use std::fs::File;
-use std::io::{self, BufRead, BufReader, Read};
+use std::io::{self, BufRead, BufReader, Chain, Cursor, Read};
 use std::path::Path;
 
 use formats::FormatError;
 use formats::chunk::ChunkSample;
-use formats::open_metrics::{Entry, Reader, Sample};
+use formats::json_lines::{self, SeriesLine};
+use formats::open_metrics::{self, Entry, Sample};
 use formats::tsdb::Block;
 use model::{Batch, Labels};
 use serde::{Deserialize, Serialize};
@@ -115,11 +116,39 @@ pub(super) fn check_start(input: &Input) -> Result<(), FormatError> {
             if !metadata.is_file() {
                 return Ok(());
             }
-            let file = File::open(path).map_err(|source| io_error(path, source))?;
-            let input = BufReader::with_capacity(READ_BYTES, file);
-            Reader::new(&path.display().to_string(), input).next_entry().map(drop)
+            match TextReader::open(path)? {
+                TextReader::OpenMetrics(mut reader) => reader.next_entry().map(drop),
+                TextReader::JsonLines(mut reader) => reader.next_line().map(drop),
+            }
         }
         Input::Block(folder, _) => Block::open(folder).map(drop),
+    }
+}
+
+/// Input of a text: its first bytes, which show the format, and the rest.
+type TextInput = ChecksumReader<Chain<Cursor<Vec<u8>>, BufReader<File>>>;
+
+/// Reader of a text by its format.
+enum TextReader {
+    OpenMetrics(open_metrics::Reader<TextInput>),
+    JsonLines(json_lines::Reader<TextInput>),
+}
+
+impl TextReader {
+    /// Opens a text; its first bytes show its format.
+    fn open(path: &Path) -> Result<TextReader, FormatError> {
+        let file = File::open(path).map_err(|source| io_error(path, source))?;
+        let mut file = BufReader::with_capacity(READ_BYTES, file);
+        let mut start = Vec::new();
+        let start_len = json_lines::START.len() as u64;
+        (&mut file).take(start_len).read_to_end(&mut start).map_err(|e| io_error(path, e))?;
+        let is_json = start == json_lines::START;
+        let input = ChecksumReader { input: Cursor::new(start).chain(file), crc32c: 0 };
+        let name = path.display().to_string();
+        Ok(match is_json {
+            true => TextReader::JsonLines(json_lines::Reader::new(&name, input)),
+            false => TextReader::OpenMetrics(open_metrics::Reader::new(&name, input)),
+        })
     }
 }
 
@@ -130,11 +159,19 @@ pub(super) fn read_text(
     from: Progress,
     sender: Sender<Piece>,
 ) -> Result<(), Stopped> {
-    let name = path.display().to_string();
-    let file = File::open(path).map_err(|source| io_error(path, source))?;
-    let input = ChecksumReader { input: BufReader::with_capacity(READ_BYTES, file), crc32c: 0 };
-    let mut reader = Reader::new(&name, input);
-    let mut pieces = Pieces::new(from, sender);
+    let pieces = Pieces::new(from, sender);
+    match TextReader::open(path)? {
+        TextReader::OpenMetrics(reader) => read_open_metrics(reader, added, from, pieces),
+        TextReader::JsonLines(reader) => read_json_lines(reader, added, from, pieces),
+    }
+}
+
+fn read_open_metrics(
+    mut reader: open_metrics::Reader<TextInput>,
+    added: &AddedLabels,
+    from: Progress,
+    mut pieces: Pieces,
+) -> Result<(), Stopped> {
     while let Some(entry) = reader.next_entry()? {
         // The imported part is parsed again as context, and its checksum verified.
         if reader.byte_count() <= from.position {
@@ -158,6 +195,32 @@ pub(super) fn read_text(
     }
     pieces.progress.position = reader.byte_count();
     pieces.progress.crc32c = reader.input().crc32c;
+    pieces.finish()
+}
+
+fn read_json_lines(
+    mut reader: json_lines::Reader<TextInput>,
+    added: &AddedLabels,
+    from: Progress,
+    mut pieces: Pieces,
+) -> Result<(), Stopped> {
+    while let Some(SeriesLine { labels, samples }) = reader.next_line()? {
+        // The imported part is parsed again, and its checksum verified.
+        if reader.byte_count() <= from.position {
+            continue;
+        }
+        let labels = added.set_on(&labels);
+        let count = samples.len() as u64;
+        for (timestamp_ms, value) in samples {
+            pieces.send_if_full()?;
+            pieces.batcher.float(&labels, timestamp_ms, 0, value);
+        }
+        // A line counts as imported once all of its samples are.
+        pieces.progress.samples += count;
+        pieces.progress.position = reader.byte_count();
+        pieces.progress.crc32c = reader.input().crc32c;
+        pieces.send_if_full()?;
+    }
     pieces.finish()
 }
 

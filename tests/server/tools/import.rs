@@ -320,3 +320,50 @@ fn a_killed_import_resumes() {
     let sum = (0..SERIES).map(|s| s * SAMPLES + SAMPLES * (SAMPLES - 1) / 2).sum::<i64>();
     assert_eq!(found[0]["values"][0][1], sum.to_string());
 }
+
+#[test]
+fn json_lines_of_victoria_metrics_are_imported() {
+    let directory = temporary_directory("import-json-lines");
+    let (store, file) = (directory.path().join("store"), directory.path().join("a.jsonl"));
+    let path = file.display().to_string();
+    let line = |name: &str, values: &str, timestamps: &str| {
+        format!(
+            "{{\"metric\":{{\"__name__\":\"{name}\",\"a\":\"b\"}},\"values\":[{values}],\"timestamps\":[{timestamps}]}}\n"
+        )
+    };
+    // A series may have several lines.
+    let good = line("m", "1,2.5", "1600000000000,1600000060500")
+        + &line("other", "null", "1600000000000")
+        + &line("m", "-3", "1600000120000");
+    // An error names the line, and leaves no new store if it is the first one.
+    std::fs::write(&file, line("m", "1", "x")).unwrap();
+    let ran = tool("import", &store, &[&path]);
+    assert!(ran.status == Some(1) && ran.stderr.contains("a.jsonl:1: \"x\" is not"), "{ran:?}");
+    assert!(!store.exists());
+    std::fs::write(&file, format!("{good}{}", line("m", "1", "x"))).unwrap();
+    let ran = tool("import", &store, &[&path]);
+    assert!(ran.status == Some(1) && ran.stderr.contains("a.jsonl:4: \"x\" is not"), "{ran:?}");
+
+    std::fs::write(&file, &good).unwrap();
+    let ran = tool("import", &store, &["--label=a=", &path]);
+    assert_eq!(ran.status, Some(0), "{ran:?}");
+    assert!(ran.stdout.contains("imported 4 samples"), "{ran:?}");
+    let ran = tool("import", &store, &["--label=a=", &path]);
+    assert!(ran.status == Some(0) && ran.stderr.contains("imported already"), "{ran:?}");
+    // A file that has grown is read again; samples that are stored are not written twice.
+    std::fs::write(&file, good + &line("m", "4", "1600000180000")).unwrap();
+    let ran = tool("import", &store, &["--label=a=", &path]);
+    assert!(ran.status == Some(0) && ran.stdout.contains("; 4 samples were stored"), "{ran:?}");
+
+    let server = Server::start(&store, &["--self-metrics=false"]);
+    let found = ask(&server, "m", 1_600_000_000, 1_600_000_180, 60);
+    let values = json!([
+        [1_600_000_000, "1"],
+        [1_600_000_060, "1"],
+        [1_600_000_120, "-3"],
+        [1_600_000_180, "4"]
+    ]);
+    assert_eq!(found[0]["values"], values);
+    assert_eq!(found[0]["metric"], json!({"__name__": "m"}));
+    assert_eq!(ask(&server, "other", 1_600_000_000, 1_600_000_000, 1), json!([]));
+}
