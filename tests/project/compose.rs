@@ -184,6 +184,7 @@ fn the_server_takes_the_flags_that_it_is_given() {
     assert!(start.contains(&format!("--port :{port} ")), "{start}");
     let check = strings(&store["healthcheck"]["test"]).join(" ");
     assert!(check.ends_with(&format!(":{port}/health")) && start.contains("--health /health "));
+    assert!(flag(&arguments, "--storage.retention.time").is_some(), "the bucket grows for ever");
     let cache = flag(&arguments, "--storage.disk-cache.folder").unwrap();
     let volumes = strings(&service["volumes"]);
     assert!(volumes.iter().any(|volume| volume.ends_with(&format!(":{cache}"))), "{volumes:?}");
@@ -271,6 +272,29 @@ fn prometheus_scrapes_and_sends_to_services_that_are_there() {
     let directory = temporary_directory("compose-write");
     let server = Server::start(directory.path(), &["--self-metrics=false"]);
     assert_eq!(get(&server.address, path).0, 405, "{path} is there, for POST alone");
+}
+
+/// `tests/operations/agent.rs` runs the first one, and looks at what arrives.
+#[test]
+fn all_agents_send_alike() {
+    let configs = [
+        "compose/prometheus.yml",
+        "compose/prometheus-secure.yml",
+        "compose/scale-out/agent-0.yml",
+        "compose/scale-out/agent-1.yml",
+    ];
+    for name in configs {
+        let config = yaml(name);
+        assert_eq!(config["global"], yaml(configs[0])["global"], "{name}");
+        assert_eq!(config["global"]["scrape_native_histograms"], true);
+        let mut sending = config["remote_write"][0].clone();
+        for own in ["url", "tls_config", "basic_auth"] {
+            sending.as_object_mut().unwrap().remove(own);
+        }
+        let expected = serde_json::json!({"send_exemplars": true, "send_native_histograms": true});
+        assert_eq!(sending, expected, "{name}");
+        assert_eq!(config["remote_write"].as_array().unwrap().len(), 1);
+    }
 }
 
 /// The overlay that makes the set-up secure.
