@@ -33,7 +33,7 @@ pub use verify::VerifyArgs;
 /// Command of a tool.
 #[derive(Debug, Clone, Subcommand)]
 pub enum Tool {
-    /// Write OpenMetrics text and blocks of Prometheus into a store.
+    /// Write OpenMetrics text, JSON lines of VictoriaMetrics and blocks of Prometheus into a store.
     #[command(next_line_help = true)]
     Import(ImportArgs),
     /// Write series of a store as OpenMetrics text.
