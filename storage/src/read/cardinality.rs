@@ -138,6 +138,7 @@ impl DaySeries {
         matchers: &[Matcher],
         budget: &Budget,
     ) -> Result<DaySeries, SourceError> {
+        budget.check()?;
         let range = pin.visible(TimeRange::new(day.start_ms(), day.end_ms() - 1));
         if range.start_ms > range.end_ms {
             return Ok(DaySeries::default());

@@ -24,7 +24,11 @@ fn series(number: usize) -> Labels {
         (format!("m{}", number % 5), format!("j{}", number % 3), format!("p{number}"));
     let pairs = [("__name__", &*metric), ("job", &job), ("pod", &pod)];
     // Some series have a label more.
-    if number % 7 == 0 { labels(&[&pairs[..], &[("zone", "a")]].concat()) } else { labels(&pairs) }
+    if number.is_multiple_of(7) {
+        labels(&[&pairs[..], &[("zone", "a")]].concat())
+    } else {
+        labels(&pairs)
+    }
 }
 
 async fn write(store: &Store, day: i64, window: i64, numbers: impl Iterator<Item = usize>) {
