@@ -96,7 +96,7 @@ function evaluators() {
       {},
       "A Prometheus that scrapes and sends by remote write can evaluate its own rules, too.",
     ),
-    documents("docs/migrating.md", "docs/scale-out.md (Rules)"),
+    documents("docs/rules.md", "docs/scale-out.md (Rules)"),
   ];
 }
 

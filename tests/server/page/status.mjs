@@ -61,7 +61,7 @@ test("the status shows the store and empty sections", async () => {
     await shows("Service discovery", /No service discovery.*remote_write:/s);
     assert.match(page.url(), /service-discovery$/);
     await page.reload();
-    await shows("Rules", /No rules.*vmalert -rule.*thanos rule --query=http.*docs\/scale-out\.md/s);
+    await shows("Rules", /No rules.*vmalert -rule.*thanos rule --query=http.*docs\/rules\.md/s);
     await shows("Alerts", /No alerts.*vmalert.*ALERTS/s);
     assert.match(await page.title(), /^Alerts/);
     await shot(page, "alerts");
