@@ -293,7 +293,8 @@ impl Sending {
     /// Panics: outside of a tokio runtime.
     pub(crate) fn start_parts(self, first: Vec<u8>, parts: Parts) -> SentBody {
         let (slots, pool) = (Arc::clone(&self.outbox.encoder_slots), Arc::clone(&self.outbox.pool));
-        let first = stream::iter([Ok(counted(&pool, first))]);
+        let pool_of_first = Arc::clone(&pool);
+        let first = stream::once(async move { Ok(counted(&pool_of_first, first)) });
         self.start(Box::pin(first.chain(EncodedParts::new(parts, slots, pool))))
     }
 
