@@ -82,7 +82,10 @@ impl MetricUses {
             count: a.count + b.count,
             ..if a.last_seconds >= b.last_seconds { a } else { b }
         };
-        let of_metric = |metric| uses.find(metric, is_visible).copied().reduce(joined);
+        let scopes = uses.by_text(is_visible);
+        let of_metric = |metric: &str| {
+            scopes.iter().filter_map(|uses| uses.get(metric)).copied().reduce(joined)
+        };
         metrics.into_iter().map(of_metric).collect()
     }
 

@@ -8,6 +8,10 @@ use crate::tenancy::Scope;
 /// average.
 const EVICTED_SHARE: usize = 16;
 
+/// Maximum number of scopes. A client that may name many tenants could otherwise add one with each
+/// request; facts of further scopes are not kept.
+const SCOPES_MAX: usize = 2_000;
+
 /// Fact about a text.
 pub(super) trait Fact {
     /// Returns the value of the fact; facts with the smallest values are evicted.
@@ -43,6 +47,9 @@ impl<F: Fact> ScopedFacts<F> {
         let key = scope.cloned();
         if let Some(fact) = self.scopes.get_mut(&key).and_then(|facts| facts.get_mut(text)) {
             change(fact);
+            return;
+        }
+        if self.scopes.len() >= SCOPES_MAX && !self.scopes.contains_key(&key) {
             return;
         }
         if self.count >= self.entries_max {
@@ -88,13 +95,12 @@ impl<F: Fact> ScopedFacts<F> {
             .flat_map(|(scope, facts)| facts.iter().map(move |(text, fact)| (scope, &**text, fact)))
     }
 
-    /// Returns the facts about a text, of the scopes that pass a filter.
-    pub(super) fn find(
+    /// Returns the facts of each scope that passes a filter, by text.
+    pub(super) fn by_text(
         &self,
-        text: &str,
         is_visible: impl Fn(Option<&Scope>) -> bool,
-    ) -> impl Iterator<Item = &F> {
-        let scopes = self.scopes.iter().filter(move |(scope, _)| is_visible(scope.as_ref()));
-        scopes.filter_map(move |(_, facts)| facts.get(text))
+    ) -> Vec<&HashMap<Box<str>, F>> {
+        let scopes = self.scopes.iter().filter(|(scope, _)| is_visible(scope.as_ref()));
+        scopes.map(|(_, facts)| facts).collect()
     }
 }
