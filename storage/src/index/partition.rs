@@ -354,7 +354,6 @@ impl PartitionIndex {
             }
         }
         let table: Arc<LabelValues> = table.into();
-        let entry_bytes = |(value, ids): &(SmolStr, Ids)| value.len() + 40 + ids.heap_bytes();
         let bytes = ENTRY_BYTES + name.len() + table.iter().map(entry_bytes).sum::<usize>();
         if lock(&self.index.values).insert(name.into(), Arc::clone(&table)).is_none() {
             self.index.bytes.fetch_add(bytes, Ordering::Relaxed);
@@ -463,4 +462,9 @@ impl IndexContents {
             order: OnceLock::new(),
         }
     }
+}
+
+/// Returns the bytes of a label value with its ids.
+pub(crate) fn entry_bytes((value, ids): &(SmolStr, Ids)) -> usize {
+    value.len() + 40 + ids.heap_bytes()
 }

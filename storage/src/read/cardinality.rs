@@ -22,7 +22,7 @@ use smol_str::SmolStr;
 use super::select::{Pin, SERIES_BYTES};
 use crate::core::Core;
 use crate::head::cardinality::Largest;
-use crate::index::partition::{LabelValues, PartitionIndex};
+use crate::index::partition::{LabelValues, PartitionIndex, entry_bytes};
 use crate::index::{Ids, LabelIndex, prune};
 use crate::lsm::Lsm;
 use crate::parallel::shares::apart;
@@ -128,6 +128,8 @@ struct DaySeries {
     tables: Vec<(Box<str>, Arc<LabelValues>)>,
     /// Slots of the head.
     head: RoaringBitmap,
+    /// Memory of the tables, which stay until both days are counted.
+    _held: Option<Reservation>,
 }
 
 impl DaySeries {
@@ -172,17 +174,19 @@ impl DaySeries {
     ) -> Result<DaySeries, SourceError> {
         let mut yielder = Yielder::new(budget);
         let sealed = index.resolve(lsm, matchers, &mut yielder).await?;
-        let mut tables = Vec::new();
+        let (mut tables, mut held) = (Vec::new(), Reservation::empty(budget));
         if sealed.len() <= LABELS_MAX {
             let series = index.labels_of(lsm, &core.head, &sealed, &mut yielder).await?;
             tables = tables_of(&series);
         } else {
             for name in index.names(lsm, &mut yielder).await?.iter() {
                 let table = index.label_values(lsm, name, &mut yielder).await?;
+                let bytes: usize = table.iter().map(entry_bytes).sum();
+                held.grow(bytes as u64)?;
                 tables.push((name.clone(), table));
             }
         }
-        Ok(DaySeries { sealed, tables, head: RoaringBitmap::new() })
+        Ok(DaySeries { sealed, tables, head: RoaringBitmap::new(), _held: Some(held) })
     }
 
     /// Removes series of the head that the partition has.
@@ -216,19 +220,18 @@ impl DaySeries {
 
     /// Returns the sealed series that have all pairs of a label set, and maybe more.
     fn with_pairs_of(&self, labels: &Labels) -> RoaringBitmap {
-        let mut all: Option<RoaringBitmap> = None;
-        for (name, value) in labels.iter() {
-            let Some(ids) = self.sealed_ids(name, value) else { return RoaringBitmap::new() };
-            let mut of_pair = RoaringBitmap::new();
-            match &mut all {
-                None => {
-                    ids.add_to(&mut of_pair);
-                    all = Some(of_pair & &self.sealed);
-                }
-                Some(all) => ids.keep_in(all),
-            }
-        }
-        all.unwrap_or_default()
+        let pairs = labels.iter().map(|(name, value)| self.sealed_ids(name, value));
+        let Some(mut pairs) = pairs.collect::<Option<Vec<_>>>() else {
+            return RoaringBitmap::new();
+        };
+        // The smallest set is copied.
+        pairs.sort_unstable_by_key(|ids| ids.len());
+        let Some((smallest, others)) = pairs.split_first() else { return RoaringBitmap::new() };
+        let mut all = RoaringBitmap::new();
+        smallest.add_to(&mut all);
+        all &= &self.sealed;
+        others.iter().for_each(|ids| ids.keep_in(&mut all));
+        all
     }
 
     fn table(&self, name: &str) -> &LabelValues {
