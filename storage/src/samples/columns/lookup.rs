@@ -58,7 +58,8 @@ impl Column {
         }
     }
 
-    /// Each step sees the sample `stride` after that of the previous step.
+    /// Each step sees the sample `stride` after that of the previous step, and later steps the last
+    /// sample.
     fn fill_even(
         &self,
         from: usize,
@@ -68,17 +69,28 @@ impl Column {
     ) -> (usize, usize) {
         let passed_ms = steps.first_ms - self.min_ms();
         let (first, age_ms) = ((passed_ms / sample_ms) as usize, passed_ms % sample_ms);
-        if first >= self.len() || first + 1 < from || age_ms >= steps.lookback_ms {
-            return (0, from);
+        let last = self.len() - 1;
+        let (mut count, mut end) = (0, from);
+        if first <= last {
+            if first + 1 < from || age_ms >= steps.lookback_ms {
+                return (0, from);
+            }
+            let stride = (steps.step_ms / sample_ms) as usize;
+            count = out.len().min((last - first) / stride + 1);
+            let out = &mut out[..count];
+            self.read_strided(first, stride, out);
+            if !self.is_packed() && has_stale(out) {
+                return (0, from);
+            }
+            end = first + (count - 1) * stride + 1;
         }
-        let stride = (steps.step_ms / sample_ms) as usize;
-        let count = out.len().min((self.len() - 1 - first) / stride + 1);
-        let out = &mut out[..count];
-        self.read_strided(first, stride, out);
-        if !self.is_packed() && has_stale(out) {
-            return (0, from);
+        let newest = self.values().get(last);
+        let is_seen = |step: usize| steps.time(step) - self.max_ms() < steps.lookback_ms;
+        while count < out.len() && is_seen(count) && !is_stale(newest) {
+            out[count] = newest;
+            (count, end) = (count + 1, last + 1);
         }
-        (count, first + (count - 1) * stride + 1)
+        (count, end)
     }
 
     /// Finds the sample of each step near the expected distance from that of the previous one.
