@@ -48,6 +48,8 @@ impl Target {
             "--self-metrics=false",
             "--web.enable-otlp-receiver",
             "--external-label=shard=0",
+            // More than any test sends at once, so that another client is never refused.
+            "--query.max-queue=4000",
             &listen,
         ];
         let server = Server::start(&directory.path().join("store"), &args);
