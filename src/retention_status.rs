@@ -9,7 +9,7 @@ use tracing::info;
 use crate::kernel::disk;
 use crate::state::Shared;
 use crate::time::format_rfc3339;
-use crate::units::format_bytes;
+use crate::units::{format_bytes, format_duration};
 
 const DAY_MS: i64 = 86_400_000;
 /// Maximum number of complete days that the growth is estimated from.
@@ -62,6 +62,8 @@ impl Growth {
 pub(crate) struct RetentionStatus {
     /// Limits of all samples in the form of Prometheus; `None` without any.
     pub(crate) limit: Option<String>,
+    /// Time for which samples are kept, as `30d`, if summaries are kept for longer.
+    pub(crate) samples: Option<String>,
     /// Number of rules for some series.
     pub(crate) rule_count: usize,
     pub(crate) growth: Option<Growth>,
@@ -84,6 +86,7 @@ impl RetentionStatus {
         let retention = &shared.config().storage.retention;
         RetentionStatus::new(
             retention.limit(&shared.args),
+            retention.of_samples().map(format_duration),
             retention.rule_count(),
             Growth::of(&store.days(), now_ms),
             free_bytes(shared).await,
@@ -93,6 +96,7 @@ impl RetentionStatus {
 
     fn new(
         limit: Option<String>,
+        samples: Option<String>,
         rule_count: usize,
         growth: Option<Growth>,
         free_bytes: Option<u64>,
@@ -102,12 +106,15 @@ impl RetentionStatus {
             (None, Some(growth), Some(free_bytes)) => growth.full_at_ms(free_bytes, now_ms),
             _ => None,
         };
-        RetentionStatus { limit, rule_count, growth, free_bytes, full_at_ms }
+        RetentionStatus { limit, samples, rule_count, growth, free_bytes, full_at_ms }
     }
 
     /// Logs the status at the start of a server.
     pub(crate) fn log(&self) {
         let rules = self.rule_count;
+        if let Some(samples) = &self.samples {
+            info!(samples, "older samples are replaced by their summaries");
+        }
         let Some(limit) = &self.limit else {
             info!(
                 rules,
@@ -149,11 +156,13 @@ impl RetentionStatus {
     /// Encodes the status as JSON.
     pub(crate) fn json(&self) -> String {
         let limit = self.limit.as_ref().map(|limit| format!("\"{limit}\""));
+        let samples = self.samples.as_ref().map(|samples| format!("\"{samples}\""));
         let growth = self.growth.map(|growth| growth.bytes_per_day);
         format!(
-            "{{\"limit\":{},\"rules\":{},\"growthBytesPerDay\":{},\"growthDays\":{},\
+            "{{\"limit\":{},\"samples\":{},\"rules\":{},\"growthBytesPerDay\":{},\"growthDays\":{},\
              \"freeBytes\":{},\"fullTime\":{}}}",
             or_null(limit),
+            or_null(samples),
             self.rule_count,
             or_null(growth),
             self.growth.map_or(0, |growth| growth.days),
@@ -220,7 +229,14 @@ mod tests {
     fn a_date_is_told_only_where_nothing_limits_the_store_and_all_is_known() {
         let growth = Some(Growth { bytes_per_day: 1 << 20, days: 7 });
         let status = |limit: Option<&str>, growth, free_bytes| {
-            RetentionStatus::new(limit.map(str::to_owned), 2, growth, free_bytes, NOW_MS)
+            RetentionStatus::new(
+                limit.map(str::to_owned),
+                Some("5d".to_owned()),
+                2,
+                growth,
+                free_bytes,
+                NOW_MS,
+            )
         };
         let unlimited = status(None, growth, Some(30 << 20));
         assert_eq!(unlimited.full_text(), "2024-11-03");
@@ -229,13 +245,17 @@ mod tests {
         assert_eq!(
             unlimited.json(),
             format!(
-                "{{\"limit\":null,\"rules\":2,\"growthBytesPerDay\":1048576,\"growthDays\":7,\
+                "{{\"limit\":null,\"samples\":\"5d\",\"rules\":2,\"growthBytesPerDay\":1048576,\"growthDays\":7,\
                  \"freeBytes\":31457280,\"fullTime\":{full_ms}}}"
             )
         );
         let limited = status(Some("15d or 10GB"), growth, Some(30 << 20));
         assert_eq!(limited.full_at_ms, None);
-        assert!(limited.json().starts_with("{\"limit\":\"15d or 10GB\",\"rules\":2,"));
+        assert!(
+            limited
+                .json()
+                .starts_with("{\"limit\":\"15d or 10GB\",\"samples\":\"5d\",\"rules\":2,")
+        );
         let young = status(None, None, Some(30 << 20));
         assert_eq!((young.full_at_ms, young.full_text()), (None, "unknown".to_owned()));
         assert!(young.growth_text().starts_with("unknown, fewer than 2 complete days"));

@@ -431,6 +431,7 @@ fn store_options(args: &Args, config: &Config, retention: Retention) -> StoreOpt
         lease_duration: args.lease_duration,
         discard_leftovers: args.discard_leftovers,
         retention_ms: retention.time_ms,
+        retention_samples_ms: retention.samples_ms,
         retention_bytes: retention.bytes,
         retention_rules: retention.rules,
         retention_confirmation: args.retention_confirmation,

@@ -16,8 +16,10 @@ use crate::units::{format_bytes, format_duration, millis, parse_bytes, parse_dur
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct RetentionConfig {
-    #[serde(deserialize_with = "duration")]
+    #[serde(deserialize_with = "duration", alias = "summaries")]
     time: Option<Duration>,
+    #[serde(deserialize_with = "duration")]
+    samples: Option<Duration>,
     #[serde(deserialize_with = "size")]
     size: Option<u64>,
     #[serde(deserialize_with = "rules")]
@@ -56,7 +58,12 @@ impl RetentionConfig {
         (time, args.retention_bytes.or(self.size).filter(|bytes| *bytes > 0))
     }
 
-    /// Returns the limits of all samples, as `15d or 10GB`; `None` without any.
+    /// Returns the time for which samples are kept, if summaries are kept for longer.
+    pub(crate) fn of_samples(&self) -> Option<Duration> {
+        self.samples.filter(|time| !time.is_zero())
+    }
+
+    /// Returns the limits of all data, as `15d or 10GB`; `None` without any.
     ///
     /// Source: `storageRetention` of `runtimeinfo` in Prometheus.
     pub(crate) fn limit(&self, args: &Args) -> Option<String> {
@@ -73,8 +80,8 @@ impl RetentionConfig {
 
     /// Returns the retention with its rules.
     ///
-    /// Errors: the time of a rule exceeds that of all samples. Whole days are deleted, so it could not
-    /// apply.
+    /// Errors: the time of a rule, or of samples, exceeds that of all data. Whole days are deleted, so
+    /// it could not apply.
     pub(super) fn under(&self, args: &Args) -> Result<Retention, String> {
         let (time, bytes) = self.of_all(args);
         for rule in &self.rules {
@@ -88,12 +95,22 @@ impl RetentionConfig {
                 ));
             }
         }
+        let samples = self.of_samples();
+        if let Some((samples, time)) = samples.zip(time).filter(|(samples, time)| samples > time) {
+            return Err(format!(
+                "storage.retention.samples is {}, longer than the {} that all data are kept: samples \
+                 can only be kept for a shorter time than their summaries",
+                format_duration(samples),
+                format_duration(time),
+            ));
+        }
         let rule = |rule: &RuleConfig| RetentionRule {
             matchers: rule.selector.matchers.clone(),
             time_ms: millis(rule.time),
         };
         let rules = self.rules.iter().map(rule).collect();
-        Ok(Retention { time_ms: time.map(millis), bytes, rules })
+        let (time_ms, samples_ms) = (time.map(millis), samples.map(millis));
+        Ok(Retention { time_ms, samples_ms, bytes, rules })
     }
 
     /// Returns the section as YAML, empty if nothing is set.
@@ -101,6 +118,9 @@ impl RetentionConfig {
         let mut out = String::new();
         if let Some(time) = self.time {
             out.push_str(&format!("    time: {}\n", format_duration(time)));
+        }
+        if let Some(samples) = self.samples {
+            out.push_str(&format!("    samples: {}\n", format_duration(samples)));
         }
         if let Some(size) = self.size {
             out.push_str(&format!("    size: {}\n", format_bytes(size)));
@@ -182,7 +202,7 @@ mod tests {
     fn flags_count_more_than_the_file() {
         let day_ms = 24 * 3_600_000;
         let of_all = |text: &str, args: &[&str]| {
-            let Retention { time_ms, bytes, rules } = retention(text, args).unwrap();
+            let Retention { time_ms, bytes, rules, .. } = retention(text, args).unwrap();
             (time_ms.map(|ms| ms / day_ms), bytes.map(|bytes| bytes >> 30), rules.len())
         };
         assert_eq!(of_all("", &[]), (None, None, 0));

@@ -163,7 +163,9 @@ impl From<SourceError> for ApiError {
                 ApiError::too_many(error.to_string())
             }
             SourceError::Budget(exceeded) => ApiError::execution(exceeded.to_string()),
-            SourceError::Ambiguous { .. } => ApiError::execution(error.to_string()),
+            SourceError::Ambiguous { .. } | SourceError::OnlySummaries { .. } => {
+                ApiError::execution(error.to_string())
+            }
             SourceError::Unavailable(_) => ApiError::overloaded(error.to_string()),
             SourceError::Corrupt { .. } => ApiError::internal(error.to_string()),
         }
@@ -212,9 +214,9 @@ impl From<GateError> for ApiError {
 impl From<StoreError> for ApiError {
     fn from(error: StoreError) -> ApiError {
         match error {
-            StoreError::LimitExceeded(_) | StoreError::Budget(_) => {
-                ApiError::bad_data(error.to_string())
-            }
+            StoreError::LimitExceeded(_)
+            | StoreError::OnlySummaries { .. }
+            | StoreError::Budget(_) => ApiError::bad_data(error.to_string()),
             StoreError::Overloaded { .. }
             | StoreError::HeadFull { .. }
             | StoreError::Unavailable(_)

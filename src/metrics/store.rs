@@ -63,7 +63,7 @@ const GAUGES: [(&str, &str, Getter); 20] = [
 ];
 
 /// Name, help and getter of counters.
-const COUNTERS: [(&str, &str, Getter); 37] = [
+const COUNTERS: [(&str, &str, Getter); 38] = [
     (
         "tessella_storage_block_cache_hits_total",
         "Lookups of blocks and indexes that were in memory.",
@@ -144,6 +144,11 @@ const COUNTERS: [(&str, &str, Getter); 37] = [
     ("tessella_storage_partitions_deleted_total", "Partitions deleted by the retention.", |s| {
         s.partitions_deleted
     }),
+    (
+        "tessella_storage_partitions_summarized_total",
+        "Partitions whose samples were replaced by summaries.",
+        |s| s.partitions_summarized,
+    ),
     (
         "tessella_storage_orphans_deleted_total",
         "Deleted files and incomplete uploads of crashed processes.",

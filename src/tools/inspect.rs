@@ -70,6 +70,7 @@ fn to_json(survey: &StoreSurvey) -> Value {
             "encodings": day.encodings.iter().map(encoding).collect::<serde_json::Map<_, _>>(),
             "blocks": day.blocks,
             "blockBytes": day.block_bytes,
+            "blocksSummarized": day.blocks_summarized,
             "blocksUnlisted": day.blocks_unlisted,
             "runs": day.runs,
             "runsUnmerged": day.runs_unmerged,

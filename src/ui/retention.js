@@ -6,7 +6,7 @@ const DAY = 86_400_000;
 
 /** Facts of `status/storage` about the retention, as pairs of a name and a text. */
 export function retentionFacts(retention, now) {
-  const { limit, rules, growthBytesPerDay, growthDays, freeBytes, fullTime } = retention;
+  const { limit, samples, rules, growthBytesPerDay, growthDays, freeBytes, fullTime } = retention;
   const shorter =
     rules > 0 ? `; shorter for some series (${rules} ${rules === 1 ? "rule" : "rules"})` : "";
   const growth =
@@ -15,6 +15,7 @@ export function retentionFacts(retention, now) {
       : `${formatBytes(growthBytesPerDay)} (mean of ${growthDays} days)`;
   const facts = [
     ["Retention", (limit ?? "unlimited") + shorter],
+    ...(samples === null ? [] : [["Retention of samples", `${samples}, then summaries`]]),
     ["Growth per day", growth],
   ];
   if (freeBytes !== null) {

@@ -20,6 +20,8 @@ use crate::varint::{
 
 /// Bytes of frames from which a block is full.
 pub(crate) const BLOCK_BYTES: usize = 48 << 10;
+/// Summaries are written next to samples if they have at most this part of the block's bytes.
+const SUMMARIES_SHARE: usize = 12;
 const VERSION: u8 = 1;
 
 /// A block, as its run's directory lists it.
@@ -29,12 +31,19 @@ pub(crate) struct BlockEntry {
     pub(crate) first_id: u32,
     /// Highest id.
     pub(crate) last_id: u32,
-    /// Bytes of the value.
+    /// Bytes of the value; 0 if the retention has deleted the samples and kept their summaries.
     pub(crate) bytes: u32,
     /// Earliest time.
     pub(crate) min_ms: i64,
     /// Latest time.
     pub(crate) max_ms: i64,
+}
+
+impl BlockEntry {
+    /// Returns whether only the summaries of the block are left.
+    pub(crate) fn is_summarized(&self) -> bool {
+        self.bytes == 0
+    }
 }
 
 /// Collects the series of one block.
@@ -110,16 +119,34 @@ impl BlockBuilder {
         bytes.extend_from_slice(&header);
         bytes.extend_from_slice(&self.frames);
         bytes.extend_from_slice(&[0; CHUNK_PADDING_BYTES]);
+        let entry = BlockEntry { bytes: bytes.len() as u32, ..self.summarized_entry() };
+        let summary_key = keys::summaries_of_block(&key);
+        let summaries = self.summaries.finish(&summary_key);
+        // Readers of short ranges would pay for larger ones.
+        let summaries = summaries.filter(|s| s.len() * SUMMARIES_SHARE <= bytes.len());
+        let mut values = vec![(key, bytes)];
+        values.extend(summaries.map(|summaries| (summary_key, summaries)));
+        BuiltBlock { entry, values }
+    }
+
+    /// Returns the values and the directory entry of a block of which only the summaries are kept.
+    /// All its series must have summaries.
+    pub(crate) fn finish_summarized(self, key: &[u8]) -> BuiltBlock {
+        let entry = self.summarized_entry();
+        let summary_key = keys::summaries_of_block(key);
+        let summaries = self.summaries.finish(&summary_key);
+        BuiltBlock {
+            entry,
+            values: summaries.map(|value| (summary_key, value)).into_iter().collect(),
+        }
+    }
+
+    fn summarized_entry(&self) -> BlockEntry {
         let times = self.times.unwrap_or(TimeRange::new(0, 0));
         let TimeRange { start_ms: min_ms, end_ms: max_ms } = times;
         let first_id = self.first_id().unwrap_or_default();
         let last_id = self.series.last().map_or(first_id, |(id, _)| *id);
-        let entry = BlockEntry { first_id, last_id, bytes: bytes.len() as u32, min_ms, max_ms };
-        let summary_key = keys::summaries_of_block(&key);
-        let summaries = self.summaries.finish(&summary_key, bytes.len());
-        let mut values = vec![(key, bytes)];
-        values.extend(summaries.map(|summaries| (summary_key, summaries)));
-        BuiltBlock { entry, values }
+        BlockEntry { first_id, last_id, bytes: 0, min_ms, max_ms }
     }
 }
 

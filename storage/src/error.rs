@@ -89,6 +89,16 @@ pub enum StoreError {
     /// Ask for less: the text names the exceeded limit.
     #[error("{0}")]
     LimitExceeded(String),
+    /// Ask for whole windows: a delete covers a part of one whose samples are replaced by summaries.
+    #[error(
+        "only summaries are kept of samples before {}: there, a delete must begin at an even hour \
+         (UTC) and end right before one, as from 10:00:00 to 11:59:59.999",
+        model::calendar::rfc3339(*.before_ms)
+    )]
+    OnlySummaries {
+        /// First time whose samples are kept.
+        before_ms: i64,
+    },
     /// Clean up first: too many deletes wait for it; the text names the limit.
     #[error("{0}")]
     Uncleaned(String),

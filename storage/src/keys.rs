@@ -140,6 +140,8 @@ pub(crate) const WATERMARKS_PREFIX: &[u8] = b"mw";
 /// Prefix of the intents.
 pub(crate) const INTENTS_PREFIX: &[u8] = b"mi";
 
+/// First partition whose samples are not replaced by summaries; absent if there is none before it.
+pub(crate) const SUMMARIZED: &[u8] = b"ma";
 /// First partition that is kept by the size limit; absent without one.
 pub(crate) const KEPT_BY_SIZE: &[u8] = b"ms";
 /// Progress of the retention rules; absent without rules.

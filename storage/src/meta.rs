@@ -16,8 +16,11 @@ use crate::value;
 use crate::varint::{push_varint, take_count, take_varint};
 use crate::window::{PartitionId, Window};
 
-/// Format that is written. 1 had no marker; 2 has deletes, which an older version would undo.
+/// Format of a store at its creation. 1 had no marker; 2 has deletes, which an older version would
+/// undo.
 pub(crate) const FORMAT: u32 = 2;
+/// Format of a store with summaries in place of samples, which an older version would miss.
+pub(crate) const FORMAT_SUMMARIZED: u32 = 3;
 
 /// Records of the store about itself.
 #[derive(Debug, Default)]
@@ -43,6 +46,8 @@ pub(crate) struct Meta {
     pub(crate) tombstones: Vec<Tombstone>,
     /// First partition that is kept by the size limit, and that limit in bytes.
     pub(crate) kept_by_size: Option<(PartitionId, u64)>,
+    /// Partitions whose samples are replaced by summaries.
+    pub(crate) summarized: Option<Summarized>,
     /// Progress of the retention rules.
     pub(crate) rules: Keeping,
     /// Deleted ids by partition.
@@ -54,6 +59,11 @@ impl Meta {
     pub(crate) fn is_open(&self, window: Window, epoch: Epoch) -> bool {
         epoch >= self.first_epoch
             && self.watermarks.get(&window).is_none_or(|sealed| *sealed < epoch)
+    }
+
+    /// Returns the time before which summaries replace samples; the minimum if there is none.
+    pub(crate) fn summarized_before_ms(&self) -> i64 {
+        self.summarized.map_or(i64::MIN, |summarized| summarized.before.start_ms())
     }
 
     /// Returns the records found by the last start in each log epoch that still counts.
@@ -70,8 +80,9 @@ pub(crate) async fn read_meta(lsm: &Lsm) -> Result<Meta, StoreError> {
     let mut meta = Meta { format: 1, ..Meta::default() };
     if let Some(bytes) = lsm.get(keys::FORMAT).await? {
         meta.format = value::decode_u32(keys::FORMAT, &bytes)?;
-        if meta.format > FORMAT {
-            return Err(StoreError::NewerFormat { found: meta.format, supported: FORMAT });
+        if meta.format > FORMAT_SUMMARIZED {
+            let (found, supported) = (meta.format, FORMAT_SUMMARIZED);
+            return Err(StoreError::NewerFormat { found, supported });
         }
     }
     if let Some(bytes) = lsm.get(keys::OWNER).await? {
@@ -86,6 +97,9 @@ pub(crate) async fn read_meta(lsm: &Lsm) -> Result<Meta, StoreError> {
     }
     if let Some(bytes) = lsm.get(keys::KEPT_BY_SIZE).await? {
         meta.kept_by_size = Some(decode_kept_by_size(&bytes)?);
+    }
+    if let Some(bytes) = lsm.get(keys::SUMMARIZED).await? {
+        meta.summarized = Some(Summarized::decode(&bytes)?);
     }
     if let Some(bytes) = lsm.get(keys::RULES).await? {
         meta.rules = Keeping::decode(&bytes)?;
@@ -106,6 +120,33 @@ pub(crate) async fn read_meta(lsm: &Lsm) -> Result<Meta, StoreError> {
         meta.deleted_ids.insert(PartitionId::new(partition), decode_postings(&key, &bytes)?);
     }
     Ok(meta)
+}
+
+/// Partitions whose samples are replaced by summaries: all before one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Summarized {
+    pub(crate) before: PartitionId,
+    /// Set once the last of them has been summarized as a whole.
+    pub(crate) is_whole: bool,
+}
+
+impl Summarized {
+    /// Returns the value of [`keys::SUMMARIZED`].
+    pub(crate) fn encode(self) -> Vec<u8> {
+        let number = self.before.number().to_le_bytes();
+        value::encode(keys::SUMMARIZED, &[&number[..], &[u8::from(self.is_whole)]].concat())
+    }
+
+    fn decode(bytes: &[u8]) -> Result<Summarized, StoreError> {
+        let body = value::decode(keys::SUMMARIZED, bytes)?;
+        match body.split_first_chunk::<8>() {
+            Some((number, [is_whole @ (0 | 1)])) => {
+                let before = PartitionId::new(i64::from_le_bytes(*number));
+                Ok(Summarized { before, is_whole: *is_whole == 1 })
+            }
+            _ => Err(value::corrupt(keys::SUMMARIZED, "neither a day nor its state")),
+        }
+    }
 }
 
 /// Encodes the value of [`keys::KEPT_FROM`].
@@ -170,6 +211,7 @@ pub(crate) fn check_entry(key: &[u8], bytes: &[u8]) -> Result<(), StoreError> {
         _ if key == keys::OWNER => value::decode(key, bytes).map(drop),
         _ if key == keys::KEPT_FROM => decode_kept_from(bytes).map(drop),
         _ if key == keys::KEPT_BY_SIZE => decode_kept_by_size(bytes).map(drop),
+        _ if key == keys::SUMMARIZED => Summarized::decode(bytes).map(drop),
         _ if key == keys::RECORDS => decode_records(bytes).map(drop),
         _ if key == keys::RULES => Keeping::decode(bytes).map(drop),
         keys::PARTITIONS_PREFIX => {

@@ -105,6 +105,9 @@ pub struct StoreOptions {
     pub discard_leftovers: bool,
     /// Age from which samples are refused, and whole days deleted; `None` keeps everything.
     pub retention_ms: Option<i64>,
+    /// Age from which samples are refused, and those of whole days replaced by summaries where
+    /// possible; `None` keeps samples for as long as their day.
+    pub retention_samples_ms: Option<i64>,
     /// Bytes of SSTs from which the oldest days are deleted, except the newest; `None` sets no
     /// limit.
     pub retention_bytes: Option<u64>,
@@ -191,6 +194,7 @@ impl StoreOptions {
     pub(crate) fn retention(&self) -> Retention {
         Retention {
             time_ms: self.retention_ms,
+            samples_ms: self.retention_samples_ms,
             bytes: self.retention_bytes,
             rules: self.retention_rules.clone(),
         }
@@ -207,6 +211,7 @@ impl Default for StoreOptions {
             lease_duration: Duration::from_secs(60),
             discard_leftovers: false,
             retention_ms: None,
+            retention_samples_ms: None,
             retention_bytes: None,
             retention_rules: Vec::new(),
             retention_confirmation: RETENTION_CONFIRMATION,

@@ -1,5 +1,7 @@
 //! Division of time: partitions of a day, windows of two hours inside them.
 
+use model::TimeRange;
+
 /// Span of a window, the unit of sealing.
 pub(crate) const WINDOW_MS: i64 = 2 * 60 * 60 * 1000;
 /// Span of a partition, the unit of indexing and deletion.
@@ -56,6 +58,11 @@ impl Window {
     /// Returns the first time of the window.
     pub(crate) fn start_ms(self) -> i64 {
         self.0.saturating_mul(WINDOW_MS)
+    }
+
+    /// Returns the times of the window.
+    pub(crate) fn times(self) -> TimeRange {
+        TimeRange::new(self.start_ms(), self.end_ms() - 1)
     }
 
     /// Returns the first time after the window.

@@ -159,6 +159,7 @@ fn store_error_kind(error: &StoreError) -> WriteErrorKind {
         | StoreError::NoStore(_)
         | StoreError::Leftovers(_)
         | StoreError::LimitExceeded(_)
+        | StoreError::OnlySummaries { .. }
         | StoreError::Uncleaned(_) => WriteErrorKind::Internal,
     }
 }

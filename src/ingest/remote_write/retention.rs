@@ -14,13 +14,17 @@ pub(super) fn floor_text(timestamp_ms: i64, floor: &RetentionFloor) -> String {
         RetentionLimit::Time(time_ms) => {
             format!("--storage.retention.time={}", duration_text(*time_ms))
         }
+        RetentionLimit::Samples(time_ms) => format!(
+            "samples: {} of storage.retention in the configuration file",
+            duration_text(*time_ms)
+        ),
         RetentionLimit::Rule(selector, time_ms) => format!(
             "rule {selector} with time {} of storage.retention in the configuration file",
             duration_text(*time_ms)
         ),
         RetentionLimit::Deleted => {
-            "the days before were deleted, see --storage.retention.size and \
-             --storage.retention.time"
+            "the days before were deleted or summarized, see --storage.retention.size, \
+             --storage.retention.time and storage.retention in the configuration file"
                 .to_owned()
         }
     };
@@ -50,6 +54,10 @@ mod tests {
         assert_eq!(
             text(RetentionLimit::Time(15 * day_ms)),
             format!("{times} (--storage.retention.time=15d)")
+        );
+        assert_eq!(
+            text(RetentionLimit::Samples(30 * day_ms)),
+            format!("{times} (samples: 30d of storage.retention in the configuration file)")
         );
         let rule = RetentionLimit::Rule("{a=\"b\"}".to_owned(), day_ms / 4);
         let setting = "rule {a=\"b\"} with time 6h of storage.retention in the configuration file";

@@ -37,6 +37,16 @@ pub enum SourceError {
         /// Labels of the second one.
         second: String,
     },
+    /// Ask for whole hours: only summaries are left of samples that the selection needs.
+    #[error(
+        "only summaries of hours are kept of the samples of {}: use ranges and steps of whole hours \
+         that begin and end at full hours",
+        crate::calendar::rfc3339(*.time_ms)
+    )]
+    OnlySummaries {
+        /// Time of a needed sample, in ms.
+        time_ms: i64,
+    },
     /// Restore: bytes are damaged.
     #[error("damaged data at {location} of series {series}: {detail}")]
     Corrupt {

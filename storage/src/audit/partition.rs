@@ -53,6 +53,8 @@ pub struct PartitionSurvey {
     pub blocks: u64,
     /// See `blocks`.
     pub block_bytes: u64,
+    /// Number of listed blocks of which only summaries are left.
+    pub blocks_summarized: u64,
     /// Blocks that no directory lists: left by an interrupted seal, or by cleaning for selections
     /// in progress.
     pub blocks_unlisted: u64,
@@ -112,23 +114,31 @@ pub(super) async fn walk(
     };
     let mut listed = directories(lsm, partition, &mut survey, on_damage).await?;
     blocks(lsm, partition, &labels, &mut listed, &mut survey, on_damage).await?;
-    for ((metric, window, epoch), entries) in listed {
-        for entry in entries.values() {
-            let key = keys::block(metric, partition.window(window), epoch, entry.first_id);
+    for ((metric, window, epoch), entries) in &mut listed {
+        for entry in entries.values().filter(|entry| !entry.is_summarized()) {
+            let key = keys::block(*metric, partition.window(*window), *epoch, entry.first_id);
             on_damage(Damage::in_lsm(&key, "the block is listed, but missing"));
+        }
+        entries.retain(|_, entry| entry.is_summarized());
+        survey.blocks_summarized += entries.len() as u64;
+        for entry in entries.values() {
+            let times = TimeRange::new(entry.min_ms, entry.max_ms);
+            survey.times_ms = Some(survey.times_ms.map_or(times, |all| all.join(times)));
         }
     }
     if matches!(depth, Depth::Everything { .. }) {
         postings(lsm, partition, series_count, &labels, on_damage).await?;
-        summaries(lsm, partition, on_damage).await?;
+        summaries(lsm, partition, &mut listed, on_damage).await?;
     }
     Ok(survey)
 }
 
-/// Checks that summaries are those of the samples of their blocks.
+/// Checks that summaries are those of the samples of their blocks, and that those without samples are
+/// complete. Removes these from the listed ones.
 async fn summaries(
     lsm: &Lsm,
     partition: PartitionId,
+    listed: &mut Listed,
     on_damage: OnDamage<'_>,
 ) -> Result<(), StoreError> {
     let mut scan = lsm.scan_prefix(&keys::summaries(partition)).await?;
@@ -136,9 +146,18 @@ async fn summaries(
         let Some(window) = keys::window_of_summaries(&key) else { continue };
         let Some(block_key) = keys::block_of_summaries(&key) else { continue };
         let Ok(stored) = StoredSummaries::open(&key, &bytes, window) else { continue };
-        // Both are left of an interrupted seal, or both are listed.
+        if let Some(entry) = take_listed(listed, &block_key) {
+            if let Err(detail) = check_summarized(&stored, &entry) {
+                on_damage(Damage::in_lsm(&key, detail));
+            }
+            continue;
+        }
         let Some(block) = lsm.get(&block_key).await? else {
-            on_damage(Damage::in_lsm(&key, "the block of the summaries is missing"));
+            // Without a directory, they are left of an interrupted cleanup.
+            let directory = keys::directory_of_block(&block_key).unwrap_or_default();
+            if lsm.get(&directory).await?.is_some() {
+                on_damage(Damage::in_lsm(&key, "the block of the summaries is missing"));
+            }
             continue;
         };
         let Ok(series) = block::decode_block(&block_key, &block) else { continue };
@@ -149,7 +168,38 @@ async fn summaries(
             on_damage(Damage::in_lsm(&key, detail));
         }
     }
+    for ((metric, window, epoch), entries) in listed {
+        for entry in entries.values() {
+            let key = keys::block(*metric, partition.window(*window), *epoch, entry.first_id);
+            let key = keys::summaries_of_block(&key);
+            on_damage(Damage::in_lsm(&key, "the summaries are listed, but missing"));
+        }
+    }
     Ok(())
+}
+
+/// Checks summaries without samples against their directory entry.
+fn check_summarized(stored: &StoredSummaries<'_>, entry: &BlockEntry) -> Result<(), String> {
+    let ids = (stored.ids().next(), stored.ids().last());
+    if ids != (Some(entry.first_id), Some(entry.last_id)) {
+        return Err(format!("series {} to {} are listed", entry.first_id, entry.last_id));
+    }
+    for (index, id) in stored.ids().enumerate() {
+        if stored.decode(index)?.is_none() {
+            return Err(format!("series {id} has neither samples nor summaries"));
+        }
+    }
+    Ok(())
+}
+
+/// Blocks that directories list.
+type Listed = BTreeMap<RunKey, BTreeMap<u32, BlockEntry>>;
+
+/// Removes a block from the listed ones.
+fn take_listed(listed: &mut Listed, key: &[u8]) -> Option<BlockEntry> {
+    let run_key = keys::parse_directory(&keys::directory_of_block(key)?)?;
+    let first_id = u32::from_be_bytes(*key.last_chunk::<4>()?);
+    listed.get_mut(&run_key)?.remove(&first_id)
 }
 
 /// Returns the labels of all ids.
@@ -189,8 +239,8 @@ async fn directories(
     partition: PartitionId,
     survey: &mut PartitionSurvey,
     on_damage: OnDamage<'_>,
-) -> Result<BTreeMap<RunKey, BTreeMap<u32, BlockEntry>>, StoreError> {
-    let mut listed: BTreeMap<RunKey, BTreeMap<u32, BlockEntry>> = BTreeMap::new();
+) -> Result<Listed, StoreError> {
+    let mut listed = Listed::new();
     let mut before: Option<(u64, u8)> = None;
     let mut scan = lsm.scan_prefix(&keys::directories(partition)).await?;
     while let Some((key, bytes)) = scan.next().await? {
@@ -212,7 +262,7 @@ async fn blocks(
     lsm: &Lsm,
     partition: PartitionId,
     labels: &[Labels],
-    listed: &mut BTreeMap<RunKey, BTreeMap<u32, BlockEntry>>,
+    listed: &mut Listed,
     survey: &mut PartitionSurvey,
     on_damage: OnDamage<'_>,
 ) -> Result<(), StoreError> {
@@ -220,10 +270,7 @@ async fn blocks(
     while let Some((key, bytes)) = scan.next().await? {
         let directory = keys::directory_of_block(&key);
         let run_key = directory.as_deref().and_then(keys::parse_directory);
-        let first_id = key.last_chunk::<4>().map(|id| u32::from_be_bytes(*id));
-        let entry =
-            run_key.zip(first_id).and_then(|(run_key, id)| listed.get_mut(&run_key)?.remove(&id));
-        let (Some(entry), Some((metric, window, _))) = (entry, run_key) else {
+        let (Some(entry), Some((metric, window, _))) = (take_listed(listed, &key), run_key) else {
             survey.blocks_unlisted += 1;
             continue;
         };

@@ -9,6 +9,7 @@ pub(crate) struct CoreCounters {
     pub(crate) sealed_blocks: AtomicU64,
     pub(crate) sealed_bytes: AtomicU64,
     pub(crate) partitions_deleted: AtomicU64,
+    pub(crate) partitions_summarized: AtomicU64,
     pub(crate) warmed_bytes: AtomicU64,
     pub(crate) summarized_blocks: AtomicU64,
 }
@@ -24,6 +25,11 @@ impl CoreCounters {
     /// Counts one deleted partition.
     pub(crate) fn note_deleted(&self) {
         self.partitions_deleted.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Counts a partition whose samples were replaced by summaries.
+    pub(crate) fn note_day_summarized(&self) {
+        self.partitions_summarized.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Counts bytes that were read ahead of queries.

@@ -8,7 +8,7 @@ mod promote;
 pub(crate) mod seal_state;
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, AtomicI64};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
@@ -86,6 +86,8 @@ pub(crate) struct Core {
     pub(crate) is_closing: AtomicBool,
     /// Time of the next background cleanup of deletes after a failure.
     pub(crate) clean_from_ms: AtomicI64,
+    /// Time before which summaries replace samples, or are about to; writes before it are refused.
+    pub(crate) summarized_before_ms: AtomicI64,
     pub(crate) queue: Queue,
     /// Notified when the leader of group commits ends.
     pub(crate) idle: Notify,
@@ -266,10 +268,14 @@ impl Core {
     }
 
     pub(crate) fn bounds(&self, keeping: &Keeping, time: RetentionTime) -> TimeBounds {
-        let floor_ms = keeping.floor_ms(time).unwrap_or(TIME_MIN_MS);
+        let floor_ms = keeping.write_floor(time).map_or(TIME_MIN_MS, |(floor_ms, _)| floor_ms);
+        let summarized_ms = self.summarized_before_ms.load(Ordering::Acquire);
         let ahead = self.options.ahead_max_ms;
         TimeBounds {
-            min_ms: floor_ms.max(self.head.changes.kept_from_ms()).max(TIME_MIN_MS),
+            min_ms: floor_ms
+                .max(self.head.changes.kept_from_ms())
+                .max(summarized_ms)
+                .max(TIME_MIN_MS),
             max_ms: ahead.map_or(TIME_MAX_MS, |ms| time.now_ms.saturating_add(ms)).min(TIME_MAX_MS),
             out_of_order_window_ms: self.options.out_of_order_window_ms,
         }

@@ -1,5 +1,6 @@
 //! Turning the state of a reader into that of the writer, in place.
 
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 
 use super::Core;
@@ -26,6 +27,7 @@ impl Core {
         log.epoch = log.epoch.max(meta.next_epoch).max(deleted.unwrap_or(Epoch::FIRST));
         let deleting = deleting_before(&meta, &log);
         *sealing = SealState::new(&meta, deleting);
+        self.summarized_before_ms.store(meta.summarized_before_ms(), Ordering::Release);
         if let Some(first_kept) = deleting {
             self.head.changes.note_deleted_before(first_kept.start_ms());
         }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use crate::epoch::Epoch;
 use crate::log::commit::Log;
-use crate::meta::Meta;
+use crate::meta::{Meta, Summarized};
 use crate::window::{PartitionId, Window};
 
 /// State of earlier seals.
@@ -26,6 +26,8 @@ pub(crate) struct SealState {
     pub(crate) deleting_before: Option<(PartitionId, u64)>,
     /// First kept partition, while it is stored.
     pub(crate) kept_from: Option<PartitionId>,
+    /// Partitions whose samples are replaced by summaries, as stored.
+    pub(crate) summarized: Option<Summarized>,
 }
 
 impl SealState {
@@ -40,6 +42,7 @@ impl SealState {
             leftovers: VecDeque::new(),
             deleting_before: deleting_before.map(|first_kept| (first_kept, 0)),
             kept_from: meta.kept_from,
+            summarized: meta.summarized,
         }
     }
 

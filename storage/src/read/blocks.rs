@@ -57,6 +57,8 @@ pub(crate) enum BlockRequest {
     Nothing,
     /// Its bytes.
     Bytes,
+    /// Its summaries, which have replaced its samples.
+    Summaries,
     /// Only these cached columns, each with the index of its series.
     Columns(Vec<(usize, Arc<KeptColumn>)>),
 }
@@ -119,6 +121,7 @@ pub(crate) async fn load(
     if let Some(wanted) = source.summaries {
         summaries::load(source, wanted, &mut runs, labels, &mut parts, charge, yielder).await?;
     }
+    check_samples(&runs, range)?;
     let bytes = use_cached_columns(source, &mut runs, labels, yielder).await?;
     charge(bytes)?;
     let budget = yielder.budget().clone();
@@ -133,7 +136,7 @@ pub(crate) async fn load(
         for WantedRun { window, epoch, entries } in runs {
             for (entry, want) in entries {
                 match want {
-                    BlockRequest::Nothing => {}
+                    BlockRequest::Nothing | BlockRequest::Summaries => {}
                     BlockRequest::Columns(kept) => {
                         let overlapping = kept.iter().filter(|(_, column)| {
                             column.min_ms() <= range.end_ms && column.max_ms() >= range.start_ms
@@ -164,6 +167,17 @@ pub(crate) async fn load(
         }
     }
     Ok(parts)
+}
+
+/// Errors: the samples of a wanted block are replaced by summaries.
+fn check_samples(runs: &[(u64, Vec<WantedRun>)], range: TimeRange) -> Result<(), SourceError> {
+    let mut entries = runs.iter().flat_map(|(_, runs)| runs).flat_map(|run| &run.entries);
+    match entries.find(|(_, want)| matches!(want, BlockRequest::Summaries)) {
+        Some((entry, _)) => {
+            Err(SourceError::OnlySummaries { time_ms: entry.min_ms.max(range.start_ms) })
+        }
+        None => Ok(()),
+    }
 }
 
 /// Replaces wanted blocks by their columns where all wanted ones are cached. Returns the bytes of
@@ -215,8 +229,12 @@ async fn all_kept(
     let mut blocks = Vec::new();
     for (metric, runs) in runs {
         for WantedRun { window, epoch, entries } in runs {
-            for (entry, _) in entries.iter().filter(|(_, want)| matches!(want, BlockRequest::Bytes))
-            {
+            for (entry, want) in entries {
+                match want {
+                    BlockRequest::Bytes => {}
+                    BlockRequest::Summaries => return Ok(None),
+                    BlockRequest::Nothing | BlockRequest::Columns(_) => continue,
+                }
                 let first_id = entry.first_id;
                 let key = BlockKey { metric: *metric, window: *window, epoch: *epoch, first_id };
                 let Some(slots) = source.columns.block(&key) else { return Ok(None) };

@@ -201,7 +201,7 @@ pub(crate) async fn matching_labels(
     wanted: &PartitionSelection<'_>,
     budget: &Budget,
 ) -> Result<Vec<Labels>, SourceError> {
-    let PartitionSelection { lsm, index, tombstones, matchers, range, summaries } = *wanted;
+    let PartitionSelection { lsm, index, tombstones, matchers, range, .. } = *wanted;
     let mut yielder = Yielder::new(budget);
     let resolved = index.series(lsm, &core.head, matchers, &mut yielder).await?;
     let labels = &resolved.labels;
@@ -215,12 +215,13 @@ pub(crate) async fn matching_labels(
         let doubtful = index.labels_of(lsm, &core.head, masks.ids(), &mut yielder).await?;
         let doubtful = Resolved::new(doubtful);
         let windows = Window::of(range.start_ms)..=Window::of(range.end_ms);
+        let existing = WantedSummaries::existing();
         let source = BlockSource {
             lsm,
             columns: &core.columns,
             sizes: &core.options.sizes,
             masks: &masks,
-            summaries,
+            summaries: Some(&existing),
             counters: &core.counters,
         };
         let parts =
@@ -263,8 +264,11 @@ async fn wanted_runs(
                 && e.max_ms >= start_ms
                 && ids.range_cardinality(e.first_id..=e.last_id) > 0
         };
-        let want =
-            |e: &BlockEntry| if is_wanted(e) { BlockRequest::Bytes } else { BlockRequest::Nothing };
+        let want = |e: &BlockEntry| match is_wanted(e) {
+            false => BlockRequest::Nothing,
+            true if e.is_summarized() => BlockRequest::Summaries,
+            true => BlockRequest::Bytes,
+        };
         let wanted_run = |run: &MetricRun| WantedRun {
             window: run.window,
             epoch: run.epoch,

@@ -3,7 +3,8 @@
 //!
 //! A block is read if a window of the query begins or ends in one of its hours, if another run or
 //! the head has samples of the same window and perhaps series, if samples are deleted, or if one of
-//! the wanted series has no summaries.
+//! the wanted series has no summaries. A block of which only summaries are left cannot be read: the
+//! request for it remains, and the selection fails.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,6 +14,8 @@ use model::{Labels, SourceError, TimeRange, stale_nan};
 
 use super::blocks::{BlockRequest, BlockSource, WantedRun};
 use crate::block::BlockEntry;
+use crate::delete::Masks;
+use crate::epoch::Epoch;
 use crate::error::StoreError;
 use crate::keys;
 use crate::lsm::{Lsm, Scan};
@@ -39,6 +42,12 @@ pub(crate) struct WantedSummaries {
 }
 
 impl WantedSummaries {
+    /// Returns summaries by which a series exists: of one window that sees everything.
+    pub(crate) fn existing() -> WantedSummaries {
+        let (in_head, are_used) = (BTreeSet::new(), AtomicBool::new(false));
+        WantedSummaries { edges: Edges::of_all(), in_head, are_used }
+    }
+
     /// Returns whether a window of the query sees a window of the store.
     fn see(&self, window: Window) -> bool {
         self.edges.see(TimeRange::new(window.start_ms(), window.end_ms() - 1))
@@ -63,13 +72,17 @@ pub(super) async fn load(
     charge: &mut (dyn FnMut(usize) -> Result<(), SourceError> + Send),
     yielder: &mut Yielder,
 ) -> Result<(), SourceError> {
-    if runs.len() > METRICS_MAX {
+    let is_summarized = |(_, runs): &(u64, Vec<WantedRun>)| {
+        let mut entries = runs.iter().flat_map(|run| &run.entries);
+        entries.any(|(_, want)| matches!(want, BlockRequest::Summaries))
+    };
+    if runs.len() > METRICS_MAX && !runs.iter().any(is_summarized) {
         return Ok(());
     }
     // Window of the last summary of each series.
     let mut newest = vec![None; labels.len()];
     for (metric, runs) in runs {
-        let (candidates, span) = candidates(*metric, runs, wanted);
+        let (candidates, span) = candidates(*metric, runs, wanted, source.masks);
         let mut reader = SummaryReader::new(source, &candidates, span).await?;
         for candidate in &candidates {
             let run = &mut runs[candidate.run];
@@ -77,7 +90,8 @@ pub(super) async fn load(
             let Some(bytes) = reader.next(&candidate.key).await? else { continue };
             let stored = StoredSummaries::open(&candidate.key, &bytes, window)?;
             let (entry, request) = &mut run.entries[candidate.entry];
-            let found = decode(source, wanted, &stored, entry, labels);
+            let of_run = OfRun { stored: &stored, entry, epoch: run.epoch };
+            let found = of_run.decode(source, wanted, labels);
             let Some(found) = found.map_err(|detail| value::corrupt(&candidate.key, detail))?
             else {
                 continue;
@@ -108,11 +122,14 @@ fn candidates(
     metric: u64,
     runs: &[WantedRun],
     wanted: &WantedSummaries,
+    masks: &Masks,
 ) -> (Vec<Candidate>, usize) {
     let (mut found, mut span, mut end) = (Vec::new(), 0, 0);
     for (at, run) in runs.iter().enumerate() {
         let suits = !wanted.in_head.contains(&run.window)
             && (wanted.edges.suit(run.window) || !wanted.see(run.window));
+        // All that is left is looked at, and then decided for each summary.
+        let may_suit = suits || wanted.edges.replaced() == Replaced::ByFacts;
         let others = || {
             let same = runs.iter().enumerate().filter(|(i, r)| *i != at && r.window == run.window);
             same.flat_map(|(_, other)| &other.entries)
@@ -120,9 +137,15 @@ fn candidates(
         let is_alone = |entry: &BlockEntry| {
             others().all(|(o, _)| o.last_id < entry.first_id || o.first_id > entry.last_id)
         };
+        let is_masked = |e: &BlockEntry| masks.ids().range_cardinality(e.first_id..=e.last_id) > 0;
         for (index, (entry, request)) in run.entries.iter().enumerate() {
             span += usize::from(!found.is_empty());
-            if suits && matches!(request, BlockRequest::Bytes) && is_alone(entry) {
+            let is_candidate = match request {
+                BlockRequest::Bytes => suits && is_alone(entry) && !is_masked(entry),
+                BlockRequest::Summaries => may_suit && is_alone(entry),
+                BlockRequest::Nothing | BlockRequest::Columns(_) => false,
+            };
+            if is_candidate {
                 let block = keys::block(metric, run.window, run.epoch, entry.first_id);
                 let key = keys::summaries_of_block(&block);
                 found.push(Candidate { run: at, entry: index, key });
@@ -176,34 +199,55 @@ impl<'a> SummaryReader<'a> {
 /// Summaries of a series, with its index.
 type Found = (usize, WindowSummaries);
 
-/// Returns the summaries of the wanted series of a block that windows see, by their indices; `None`
-/// if one of them needs its samples.
-fn decode(
-    source: &BlockSource<'_>,
-    wanted: &WantedSummaries,
-    stored: &StoredSummaries<'_>,
-    entry: &BlockEntry,
-    labels: &[(u32, Labels)],
-) -> Result<Option<Vec<Found>>, String> {
-    let start = labels.partition_point(|(id, _)| *id < entry.first_id);
-    let end = labels.partition_point(|(id, _)| *id <= entry.last_id);
-    let is_seen = wanted.see(stored.window());
-    let mut found = Vec::with_capacity(if is_seen { end - start } else { 0 });
-    for (index, (id, _)) in labels.iter().enumerate().take(end).skip(start) {
-        if source.masks.ids().contains(*id) {
-            return Ok(None);
+/// Summaries of a block, with its entry and the epoch of its run.
+struct OfRun<'a> {
+    stored: &'a StoredSummaries<'a>,
+    entry: &'a BlockEntry,
+    epoch: Epoch,
+}
+
+impl OfRun<'_> {
+    /// Returns the summaries of the wanted series of a block that windows see, by their indices;
+    /// `None` if one of them needs its samples.
+    fn decode(
+        &self,
+        source: &BlockSource<'_>,
+        wanted: &WantedSummaries,
+        labels: &[(u32, Labels)],
+    ) -> Result<Option<Vec<Found>>, String> {
+        let OfRun { stored, entry, .. } = *self;
+        let start = labels.partition_point(|(id, _)| *id < entry.first_id);
+        let end = labels.partition_point(|(id, _)| *id <= entry.last_id);
+        let is_seen = wanted.see(stored.window());
+        let mut found = Vec::with_capacity(if is_seen { end - start } else { 0 });
+        for (index, (id, _)) in labels.iter().enumerate().take(end).skip(start) {
+            match self.is_deleted(source, *id) {
+                Some(true) => continue,
+                Some(false) => {}
+                None => return Ok(None),
+            }
+            let Some(at) = stored.find(*id) else { continue };
+            if !is_seen && stored.has(at) {
+                continue;
+            }
+            let Some(summaries) = stored.decode(at)? else { return Ok(None) };
+            if !summaries.iter().flatten().all(|summary| wanted.edges.allow(summary)) {
+                return Ok(None);
+            }
+            found.push((index, summaries));
         }
-        let Some(at) = stored.find(*id) else { continue };
-        if !is_seen && stored.has(at) {
-            continue;
-        }
-        let Some(summaries) = stored.decode(at)? else { return Ok(None) };
-        if !summaries.iter().flatten().all(|summary| wanted.edges.allow(summary)) {
-            return Ok(None);
-        }
-        found.push((index, summaries));
+        Ok(Some(found))
     }
-    Ok(Some(found))
+
+    /// Returns whether a series is deleted in the block; `None` if its samples decide. Deletes cover
+    /// whole windows in which summaries have replaced samples.
+    fn is_deleted(&self, source: &BlockSource<'_>, id: u32) -> Option<bool> {
+        let window = self.stored.window().times();
+        let deleted = source.masks.times(id, self.epoch);
+        let is_whole = deleted.iter().any(|times| times.covers(window));
+        let is_touched = deleted.iter().any(|times| times.overlaps(window));
+        (is_whole == is_touched).then_some(is_whole)
+    }
 }
 
 /// Adds the last samples of the buckets of a window of the store that a window of the query sees: none

@@ -31,6 +31,10 @@ pub struct Retention {
     /// Maximum age of samples: older ones are rejected, and whole older days deleted. `None` sets
     /// no limit.
     pub time_ms: Option<i64>,
+    /// Maximum age of samples of which summaries are left afterwards: older ones are rejected, and
+    /// whole older days are replaced by their summaries where these have all that functions over
+    /// hours need. `None` keeps samples as long as the day.
+    pub samples_ms: Option<i64>,
     /// Bytes of files from which the oldest days are deleted, except the newest day; `None` sets
     /// no limit.
     pub bytes: Option<u64>,
@@ -66,6 +70,7 @@ pub(crate) fn are_same(some: &[Matcher], others: &[Matcher]) -> bool {
 #[derive(Debug, Default)]
 pub(crate) struct Keeping {
     pub(crate) time_ms: Option<i64>,
+    pub(crate) samples_ms: Option<i64>,
     pub(crate) bytes: Option<u64>,
     pub(crate) rules: Vec<Rule>,
 }
@@ -115,6 +120,8 @@ pub struct RetentionFloor {
 pub enum RetentionLimit {
     /// Retention of all samples, in ms.
     Time(i64),
+    /// Retention of samples of which summaries are kept for longer, in ms.
+    Samples(i64),
     /// Rule: its matchers as a selector, and its retention in ms.
     Rule(String, i64),
     /// The day has been deleted, by size or by an earlier, shorter setting.
@@ -124,7 +131,7 @@ pub enum RetentionLimit {
 impl Keeping {
     /// Creates a retention that keeps the expiry floors of equal rules in `before`.
     pub(crate) fn new(retention: Retention, before: &Keeping) -> Keeping {
-        let Retention { time_ms, bytes, rules } = retention;
+        let Retention { time_ms, samples_ms, bytes, rules } = retention;
         let rule = |rule: RetentionRule| {
             let same = before.rules.iter().find(|known| known.rule.is_same(&rule));
             let expired_before_ms = match same {
@@ -133,18 +140,22 @@ impl Keeping {
             };
             Rule { rule, expired_before_ms }
         };
-        Keeping { time_ms, bytes, rules: rules.into_iter().map(rule).collect() }
+        Keeping { time_ms, samples_ms, bytes, rules: rules.into_iter().map(rule).collect() }
     }
 
     /// Returns the limits, without expiry floors.
     pub(crate) fn retention(&self) -> Retention {
         let rules = self.rules.iter().map(|rule| rule.rule.clone()).collect();
-        Retention { time_ms: self.time_ms, bytes: self.bytes, rules }
+        let Keeping { time_ms, samples_ms, bytes, .. } = *self;
+        Retention { time_ms, samples_ms, bytes, rules }
     }
 
     /// Returns whether the retention has any limit.
     pub(crate) fn is_limited(&self) -> bool {
-        self.time_ms.is_some() || self.bytes.is_some() || !self.rules.is_empty()
+        self.time_ms.is_some()
+            || self.samples_ms.is_some()
+            || self.bytes.is_some()
+            || !self.rules.is_empty()
     }
 
     /// Returns the earliest time within the retention of all series; `None` if there is no limit or
@@ -153,13 +164,30 @@ impl Keeping {
         Some(time.reference_ms?.saturating_sub(self.time_ms?))
     }
 
+    /// Returns the earliest time of writes, and the limit that sets it; `None` as above.
+    pub(crate) fn write_floor(&self, time: RetentionTime) -> Option<(i64, RetentionLimit)> {
+        let limit = match (self.time_ms, self.samples_ms) {
+            (Some(time_ms), Some(samples_ms)) if time_ms <= samples_ms => {
+                (time_ms, RetentionLimit::Time(time_ms))
+            }
+            (_, Some(samples_ms)) => (samples_ms, RetentionLimit::Samples(samples_ms)),
+            (time_ms, None) => (time_ms?, RetentionLimit::Time(time_ms?)),
+        };
+        Some((time.reference_ms?.saturating_sub(limit.0), limit.1))
+    }
+
+    /// Returns the earliest time whose samples are kept, if summaries replace earlier ones; `None`
+    /// as above.
+    pub(crate) fn samples_floor_ms(&self, time: RetentionTime) -> Option<i64> {
+        Some(time.reference_ms?.saturating_sub(self.samples_ms?))
+    }
+
     /// Returns the floors of the retention of all series and of each rule.
     pub(crate) fn floors(&self, time: RetentionTime) -> RetentionFloors<'_> {
         let of_rules: Vec<(&RetentionRule, i64)> =
             self.rules.iter().map(|rule| (&rule.rule, rule.floor_ms(time))).collect();
         let latest_ms = of_rules.iter().map(|(_, ms)| *ms).max().unwrap_or(i64::MIN);
-        let floor_ms = self.floor_ms(time);
-        RetentionFloors { floor_ms, time_ms: self.time_ms, of_rules, latest_ms }
+        RetentionFloors { of_all: self.write_floor(time), of_rules, latest_ms }
     }
 
     /// Returns the value of [`keys::RULES`] with the floor of each rule; `None` if there are no
@@ -210,10 +238,8 @@ impl Keeping {
 /// Floors of the retention, by rule, at one time.
 #[derive(Debug)]
 pub(crate) struct RetentionFloors<'a> {
-    /// Earliest time within the retention of all series.
-    floor_ms: Option<i64>,
-    /// Retention of all series, in ms.
-    time_ms: Option<i64>,
+    /// Earliest time within the retention of all series, and its limit.
+    of_all: Option<(i64, RetentionLimit)>,
     of_rules: Vec<(&'a RetentionRule, i64)>,
     /// Latest floor of all rules.
     latest_ms: i64,
@@ -270,9 +296,9 @@ impl RetentionFloors<'_> {
             let limit = RetentionLimit::Rule(selector, rule.time_ms);
             return Some(RetentionFloor { floor_ms, limit });
         }
-        match self.floor_ms.zip(self.time_ms) {
-            Some((floor_ms, time_ms)) if is_before(floor_ms) => {
-                Some(RetentionFloor { floor_ms, limit: RetentionLimit::Time(time_ms) })
+        match &self.of_all {
+            Some((floor_ms, limit)) if is_before(*floor_ms) => {
+                Some(RetentionFloor { floor_ms: *floor_ms, limit: limit.clone() })
             }
             _ if is_before(min_ms) && min_ms > TIME_MIN_MS => {
                 Some(RetentionFloor { floor_ms: min_ms, limit: RetentionLimit::Deleted })

@@ -3,10 +3,10 @@
 use std::collections::VecDeque;
 
 use bytes::Bytes;
-use model::{Labels, SampleBatch, SourceError};
+use model::{Labels, SampleBatch, SourceError, TimeRange};
 
 use super::frames::frames_of;
-use crate::block::{self, BlockBuilder, BlockEntry};
+use crate::block::{self, BlockEntry};
 use crate::core::Core;
 use crate::delete::{Masks, kept_parts};
 use crate::epoch::Epoch;
@@ -27,6 +27,14 @@ pub(super) struct RunMerge<'a> {
     runs: Vec<UnreadRun>,
     batch: Box<SampleBatch>,
     scratch: Scratch,
+}
+
+/// Series of a merge.
+pub(super) struct MergedSeries {
+    pub(super) id: u32,
+    /// Frames, end to end.
+    pub(super) frames: Vec<u8>,
+    pub(super) times: TimeRange,
 }
 
 /// Unread rest of a run.
@@ -56,16 +64,24 @@ impl<'a> RunMerge<'a> {
         RunMerge { core, masks, runs, batch: SampleBatch::new(), scratch: Scratch::new() }
     }
 
-    /// Adds the remaining samples of the next series to a block. Returns false after the last.
-    pub(super) async fn push_next(
-        &mut self,
-        builder: &mut BlockBuilder,
-    ) -> Result<bool, StoreError> {
-        for run in &mut self.runs {
-            run.open(self.core).await?;
+    /// Returns the next series with samples that are not deleted; `None` after the last.
+    pub(super) async fn next(&mut self) -> Result<Option<MergedSeries>, StoreError> {
+        loop {
+            for run in &mut self.runs {
+                run.open(self.core).await?;
+            }
+            let next = self.runs.iter().filter_map(|run| Some(run.series.front()?.0)).min();
+            let Some(id) = next else { return Ok(None) };
+            let merged = self.series(id)?;
+            tokio::task::yield_now().await;
+            if merged.is_some() {
+                return Ok(merged);
+            }
         }
-        let next = self.runs.iter().filter_map(|run| Some(run.series.front()?.0)).min();
-        let Some(id) = next else { return Ok(false) };
+    }
+
+    /// Returns the remaining samples of a series, which is the next one of some runs.
+    fn series(&mut self, id: u32) -> Result<Option<MergedSeries>, StoreError> {
         // Errors name damaged bytes by the key of the block, so no labels are needed.
         let labels = Labels::default();
         let mut parts = Parts::new();
@@ -79,12 +95,9 @@ impl<'a> RunMerge<'a> {
             parts.extend(kept.map_err(unreadable)?);
         }
         let parts = SeriesParts::new(parts, i64::MIN, i64::MAX, &labels).map_err(unreadable)?;
-        if let Some(times) = parts.times() {
-            let frames = frames_of(&parts, &labels, &mut self.batch, &mut self.scratch);
-            builder.push(id, &frames.map_err(unreadable)?, times);
-        }
-        tokio::task::yield_now().await;
-        Ok(true)
+        let Some(times) = parts.times() else { return Ok(None) };
+        let frames = frames_of(&parts, &labels, &mut self.batch, &mut self.scratch);
+        Ok(Some(MergedSeries { id, frames: frames.map_err(unreadable)?, times }))
     }
 }
 

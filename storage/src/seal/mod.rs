@@ -31,6 +31,7 @@ mod recover;
 mod register;
 mod rewrite;
 mod series;
+mod summarize;
 mod sweep;
 mod window;
 
@@ -55,6 +56,7 @@ use crate::window::{WINDOW_MS, Window};
 pub(crate) use clean::{clean_tombstones, tidy};
 pub(crate) use leftovers::note_emptied;
 pub(crate) use recover::recover;
+pub(crate) use summarize::summarize_expired;
 
 /// Time after its end for which a window stays open for late samples.
 const GRACE_MS: i64 = 30 * 60 * 1000;

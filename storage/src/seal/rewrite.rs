@@ -7,8 +7,8 @@ use std::sync::atomic::Ordering;
 use model::{Budget, TimeRange};
 use roaring::RoaringBitmap;
 
-use super::merge::{RunMerge, unreadable};
-use crate::block::{self, BlockBuilder, BlockEntry};
+use super::merge::{MergedSeries, RunMerge, unreadable};
+use crate::block::{self, BlockBuilder, BlockEntry, BuiltBlock};
 use crate::core::Core;
 use crate::core::seal_state::Leftovers;
 use crate::core::seal_state::SealState;
@@ -22,7 +22,7 @@ use crate::keys;
 use crate::lsm::WriteSet;
 use crate::meta::{self, put_intent};
 use crate::parallel::yielder::Yielder;
-use crate::sizes::Sizes;
+use crate::summary::codec::{StoredSummaries, SummaryBuilder};
 use crate::value;
 use crate::window::{PartitionId, Window};
 
@@ -42,19 +42,15 @@ pub(super) async fn clean_partition(
     }
     let (epoch, tombstones) = reserve(core).await?;
     let masks = masks_of(core, &index, &tombstones).await?;
-    let mut cleaning =
-        PartitionCleanup { core, partition, epoch, intents: 0, pending: PendingRuns::default() };
+    let mut cleaning = PartitionCleanup::new(core, partition, epoch);
     let result = cleaning.clean(state, &index, &tombstones, &masks).await;
-    let left = std::mem::take(&mut cleaning.pending.written);
-    if !left.is_empty() {
-        state.leftovers.push_back(Leftovers::unpublished(partition, left));
-    }
+    cleaning.leave(state);
     result
 }
 
 /// Reserves the epoch of rewritten runs. Returns it with the tombstones to apply: all of earlier
 /// epochs, since they no longer mask these runs.
-async fn reserve(core: &Core) -> Result<(Epoch, TombstoneSnapshot), StoreError> {
+pub(super) async fn reserve(core: &Core) -> Result<(Epoch, TombstoneSnapshot), StoreError> {
     let mut log = core.log.lock().await;
     log.check()?;
     // A seal uses the epoch before the current one of the log, so it never uses this one.
@@ -65,7 +61,7 @@ async fn reserve(core: &Core) -> Result<(Epoch, TombstoneSnapshot), StoreError> 
 }
 
 /// Returns the masks of the tombstones that cover a partition.
-async fn masks_of(
+pub(super) async fn masks_of(
     core: &Core,
     index: &PartitionIndex,
     tombstones: &TombstoneSnapshot,
@@ -78,7 +74,7 @@ async fn masks_of(
 }
 
 /// Cleaning of one day.
-struct PartitionCleanup<'a> {
+pub(super) struct PartitionCleanup<'a> {
     core: &'a Arc<Core>,
     partition: PartitionId,
     /// Epoch of the new runs.
@@ -101,7 +97,42 @@ struct PendingRuns {
     old: Vec<Vec<u8>>,
 }
 
-impl PartitionCleanup<'_> {
+/// A run that is being written.
+pub(super) struct NewRun {
+    metric: u64,
+    window: Window,
+    pub(super) entries: Vec<BlockEntry>,
+    /// Keys and values of blocks that are not yet written.
+    values: Vec<(Vec<u8>, Vec<u8>)>,
+    bytes: usize,
+    /// Intents of the blocks that are written.
+    written: Vec<Vec<u8>>,
+}
+
+impl NewRun {
+    pub(super) fn new(metric: u64, window: Window) -> NewRun {
+        let (entries, values, written) = (Vec::new(), Vec::new(), Vec::new());
+        NewRun { metric, window, entries, values, bytes: 0, written }
+    }
+}
+
+impl<'a> PartitionCleanup<'a> {
+    pub(super) fn new(
+        core: &'a Arc<Core>,
+        partition: PartitionId,
+        epoch: Epoch,
+    ) -> PartitionCleanup<'a> {
+        PartitionCleanup { core, partition, epoch, intents: 0, pending: PendingRuns::default() }
+    }
+
+    /// Leaves blocks that were not published to be deleted.
+    pub(super) fn leave(self, state: &mut SealState) {
+        let left = self.pending.written;
+        if !left.is_empty() {
+            state.leftovers.push_back(Leftovers::unpublished(self.partition, left));
+        }
+    }
+
     /// Cleans the day. Returns whether any run was rewritten. Damaged runs are kept; the first
     /// error is returned at the end.
     async fn clean(
@@ -141,9 +172,7 @@ impl PartitionCleanup<'_> {
                     }
                     Err(error) => return Err(error),
                 }
-                if self.pending.bytes >= self.core.options.sizes.write_bytes {
-                    self.publish(state).await?;
-                }
+                self.publish_if_large(state).await?;
             }
         }
         self.publish(state).await?;
@@ -162,36 +191,130 @@ impl PartitionCleanup<'_> {
         runs: &[MetricRun],
         masks: &Masks,
     ) -> Result<(), StoreError> {
-        let core = self.core;
-        let Sizes { block_series_max, write_bytes, .. } = core.options.sizes;
-        let mut merging = RunMerge::new(core, metric, window, runs, masks);
-        let mut entries: Vec<BlockEntry> = Vec::new();
-        let (mut blocks, mut bytes) = (Vec::new(), 0);
-        let mut written = Vec::new();
-        loop {
-            let mut builder = BlockBuilder::new(block_series_max);
-            while !builder.is_full() && merging.push_next(&mut builder).await? {}
-            let Some(first_id) = builder.first_id() else { break };
-            let key = keys::block(metric, window, self.epoch, first_id);
-            let block = builder.finish(key);
-            bytes += block.bytes();
-            blocks.extend(block.values);
-            entries.push(block.entry);
-            if bytes >= write_bytes {
-                let mut set = WriteSet::default();
-                let keys: Vec<Vec<u8>> = blocks.iter().map(|(key, _)| key.clone()).collect();
-                let intent = put_intent(&mut set, self.epoch, &mut self.intents, &keys);
-                blocks.drain(..).for_each(|(key, block)| set.put(key, block));
-                // Before the write: if it fails, the intent may or may not be stored.
-                self.pending.written.push(intent.clone());
-                core.lsm.commit(set).await?;
-                written.push(intent);
-                bytes = 0;
+        let mut new = NewRun::new(metric, window);
+        match runs {
+            // After summaries have replaced samples, nothing is written to a window.
+            [run] if run.blocks.iter().any(BlockEntry::is_summarized) => {
+                for entry in run.blocks.iter() {
+                    if entry.is_summarized() {
+                        self.copy_summaries(&mut new, run.epoch, entry, masks).await?;
+                    } else {
+                        let run = MetricRun { blocks: Arc::new([*entry]), ..run.clone() };
+                        self.merge_samples(&mut new, &[run], masks).await?;
+                    }
+                }
             }
+            _ => self.merge_samples(&mut new, runs, masks).await?,
         }
+        self.replace(new, runs);
+        Ok(())
+    }
+
+    /// Adds the samples of some runs to a new one.
+    async fn merge_samples(
+        &mut self,
+        new: &mut NewRun,
+        runs: &[MetricRun],
+        masks: &Masks,
+    ) -> Result<(), StoreError> {
+        let series_max = self.core.options.sizes.block_series_max;
+        let mut merging = RunMerge::new(self.core, new.metric, new.window, runs, masks);
+        loop {
+            let mut builder = BlockBuilder::new(series_max);
+            while !builder.is_full()
+                && let Some(MergedSeries { id, frames, times }) = merging.next().await?
+            {
+                builder.push(id, &frames, times);
+            }
+            let Some(first_id) = builder.first_id() else { return Ok(()) };
+            let key = keys::block(new.metric, new.window, self.epoch, first_id);
+            self.add(new, builder.finish(key)).await?;
+        }
+    }
+
+    /// Adds the summaries of some runs to a new one; samples only of series without summaries.
+    pub(super) async fn merge_summaries(
+        &mut self,
+        new: &mut NewRun,
+        runs: &[MetricRun],
+        masks: &Masks,
+    ) -> Result<(), StoreError> {
+        let series_max = self.core.options.sizes.block_series_max;
+        let mut merging = RunMerge::new(self.core, new.metric, new.window, runs, masks);
+        let mut check = SummaryBuilder::default();
+        let mut next = merging.next().await?;
+        while let Some(first) = &next {
+            let is_summarized = check.can_summarize(&first.frames);
+            let mut builder = BlockBuilder::new(series_max);
+            while !builder.is_full()
+                && let Some(MergedSeries { id, frames, times }) = &next
+                && check.can_summarize(frames) == is_summarized
+            {
+                builder.push(*id, frames, *times);
+                next = merging.next().await?;
+            }
+            let Some(first_id) = builder.first_id() else { break };
+            let key = keys::block(new.metric, new.window, self.epoch, first_id);
+            let block =
+                if is_summarized { builder.finish_summarized(&key) } else { builder.finish(key) };
+            self.add(new, block).await?;
+        }
+        Ok(())
+    }
+
+    /// Adds the summaries of a block to a new run, without deleted series.
+    async fn copy_summaries(
+        &mut self,
+        new: &mut NewRun,
+        epoch: Epoch,
+        entry: &BlockEntry,
+        masks: &Masks,
+    ) -> Result<(), StoreError> {
+        let block = keys::block(new.metric, new.window, epoch, entry.first_id);
+        let key = keys::summaries_of_block(&block);
+        let bytes = self.core.lsm.get(&key).await?;
+        let bytes = bytes.ok_or_else(|| value::corrupt(&key, "summaries are missing"))?;
+        let stored = StoredSummaries::open(&key, &bytes, new.window)?;
+        // Deletes cover whole windows here.
+        let is_kept = |id: u32| {
+            masks.times(id, epoch).iter().all(|times| !times.overlaps(new.window.times()))
+        };
+        let mut kept = stored.ids().filter(|id| is_kept(*id));
+        let Some(first_id) = kept.next() else { return Ok(()) };
+        let last_id = kept.last().unwrap_or(first_id);
+        let key =
+            keys::summaries_of_block(&keys::block(new.metric, new.window, self.epoch, first_id));
+        let bytes = stored.encode_only(&key, is_kept);
+        let entry = BlockEntry { first_id, last_id, ..*entry };
+        self.add(new, BuiltBlock { entry, values: vec![(key, bytes)] }).await
+    }
+
+    /// Adds a block to a new run, and writes the last ones if they are large.
+    async fn add(&mut self, new: &mut NewRun, block: BuiltBlock) -> Result<(), StoreError> {
+        new.bytes += block.bytes();
+        new.values.extend(block.values);
+        new.entries.push(block.entry);
+        if new.bytes < self.core.options.sizes.write_bytes {
+            return Ok(());
+        }
+        let mut set = WriteSet::default();
+        let keys: Vec<Vec<u8>> = new.values.iter().map(|(key, _)| key.clone()).collect();
+        let intent = put_intent(&mut set, self.epoch, &mut self.intents, &keys);
+        new.values.drain(..).for_each(|(key, value)| set.put(key, value));
+        // Before the write: if it fails, the intent may or may not be stored.
+        self.pending.written.push(intent.clone());
+        self.core.lsm.commit(set).await?;
+        new.written.push(intent);
+        new.bytes = 0;
+        Ok(())
+    }
+
+    /// Adds a new run and the removal of the runs that it replaces to the pending ones.
+    pub(super) fn replace(&mut self, new: NewRun, runs: &[MetricRun]) {
+        let NewRun { metric, window, entries, values, bytes, written } = new;
         let PendingRuns { set, bytes: pending_bytes, is_some, old, .. } = &mut self.pending;
         (*is_some, *pending_bytes) = (true, *pending_bytes + bytes + KEY_BYTES * runs.len());
-        blocks.into_iter().for_each(|(key, block)| set.put(key, block));
+        values.into_iter().for_each(|(key, value)| set.put(key, value));
         if !entries.is_empty() {
             let key = keys::directory(metric, window, self.epoch);
             let bytes = block::encode_directory(&key, &entries);
@@ -207,11 +330,18 @@ impl PartitionCleanup<'_> {
             let blocks: Vec<Vec<u8>> = blocks.flat_map(with_summaries).collect();
             old.push(put_intent(set, self.epoch, &mut self.intents, &blocks));
         }
-        Ok(())
+    }
+
+    pub(super) async fn publish_if_large(
+        &mut self,
+        state: &mut SealState,
+    ) -> Result<(), StoreError> {
+        let is_large = self.pending.bytes >= self.core.options.sizes.write_bytes;
+        if is_large { self.publish(state).await } else { Ok(()) }
     }
 
     /// Replaces the old runs by the pending ones.
-    async fn publish(&mut self, state: &mut SealState) -> Result<(), StoreError> {
+    pub(super) async fn publish(&mut self, state: &mut SealState) -> Result<(), StoreError> {
         let core = self.core;
         if !self.pending.is_some {
             return Ok(());
@@ -275,9 +405,18 @@ impl PartitionCleanup<'_> {
                 if missing.range_cardinality(entry.first_id..=entry.last_id) == 0 {
                     continue;
                 }
-                let key = keys::block(metric, run.window, run.epoch, entry.first_id);
+                let block = keys::block(metric, run.window, run.epoch, entry.first_id);
+                let key =
+                    if entry.is_summarized() { keys::summaries_of_block(&block) } else { block };
                 let bytes = lsm.get(&key).await?;
                 let bytes = bytes.ok_or_else(|| value::corrupt(&key, "block is missing"))?;
+                if entry.is_summarized() {
+                    let stored = StoredSummaries::open(&key, &bytes, run.window)?;
+                    for id in stored.ids() {
+                        missing.remove(id);
+                    }
+                    continue;
+                }
                 for (id, _) in block::decode_block(&key, &bytes)? {
                     missing.remove(id);
                 }

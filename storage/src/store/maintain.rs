@@ -29,6 +29,7 @@ pub(super) async fn maintain(core: &Arc<Core>) -> Result<bool, StoreError> {
         core.log.lock().await.bytes() > core.options.log_bytes_max || is_head_large(core);
     let extent = if is_large { seal::SealExtent::All } else { seal::SealExtent::Closed };
     let has_sealed = seal::seal(core, extent).await?;
+    seal::summarize_expired(core).await?;
     clean_if_due(core).await?;
     Ok(has_sealed)
 }

@@ -152,9 +152,10 @@ impl Store {
         lsm: Lsm,
     ) -> Result<Store, StoreError> {
         let core = &self.core;
-        let Retention { time_ms, bytes, rules } = core.keeping().retention();
+        let Retention { time_ms, samples_ms, bytes, rules } = core.keeping().retention();
         let options = StoreOptions {
             retention_ms: time_ms,
+            retention_samples_ms: samples_ms,
             retention_bytes: bytes,
             retention_rules: rules,
             ..core.options.clone()

@@ -107,6 +107,8 @@ pub struct StoreStats {
     pub disk_cache_failures: u64,
     /// Bytes of blocks that were read ahead of queries after the start.
     pub warmed_bytes: u64,
+    /// Partitions whose samples were replaced by summaries.
+    pub partitions_summarized: u64,
     /// Blocks that queries did not read, as the summaries were enough.
     pub summarized_blocks: u64,
     /// Segments (a partition, or the dictionary) that are not compacted into one sorted run: a
@@ -212,6 +214,7 @@ impl Store {
             disk_cache_evicted: disk.evictions,
             disk_cache_failures: disk.failures,
             warmed_bytes: count(&seals.warmed_bytes),
+            partitions_summarized: count(&seals.partitions_summarized),
             summarized_blocks: count(&seals.summarized_blocks),
             unmerged_segments: core.lsm.unmerged_segments(),
             object_store_reads: core.lsm.read_counts(),

@@ -12,8 +12,6 @@ use crate::varint::{push_varint, take_count, take_u32, take_varint, unzigzag, zi
 use crate::window::Window;
 
 const VERSION: u8 = 1;
-/// Summaries are written if they have at most this part of their block's bytes.
-const BLOCK_SHARE: usize = 12;
 /// Powers of ten by which values are integers. The last scale is of values as they are.
 const SCALES: [f64; 7] = [1.0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6];
 const RAW: u8 = 7;
@@ -71,26 +69,36 @@ impl SummaryBuilder {
         (is_one && self.times.is_sorted_by(|a, b| a < b)).then_some(window)
     }
 
-    /// Returns the value; `None` if it would take too large a share of its block.
-    pub(crate) fn finish(self, key: &[u8], block_bytes: usize) -> Option<Vec<u8>> {
+    /// Returns whether a series of a block can be summarized, by its frames.
+    pub(crate) fn can_summarize(&mut self, frames: &[u8]) -> bool {
+        self.decode(frames)
+            .is_some_and(|window| super::of_window(window, &self.times, &self.values).is_some())
+    }
+
+    /// Returns the value; `None` if no series has summaries.
+    pub(crate) fn finish(self, key: &[u8]) -> Option<Vec<u8>> {
         if self.bodies.is_empty() {
             return None;
         }
-        let mut body = vec![VERSION];
-        let CommonTimes { offset_ms, step_ms, counts } = self.common.unwrap_or_default();
-        [offset_ms, step_ms].into_iter().for_each(|time_ms| signed(&mut body, time_ms));
-        counts.into_iter().for_each(|count| push_varint(&mut body, count));
-        push_varint(&mut body, self.series.len() as u64);
-        let mut before = -1;
-        for (id, len) in &self.series {
-            push_varint(&mut body, (i64::from(*id) - before - 1) as u64);
-            push_varint(&mut body, *len as u64);
-            before = i64::from(*id);
-        }
+        let mut body = encode_header(&self.common.unwrap_or_default(), &self.series);
         body.extend_from_slice(&self.bodies);
-        let value = value::encode(key, &body);
-        (value.len() * BLOCK_SHARE <= block_bytes).then_some(value)
+        Some(value::encode(key, &body))
     }
+}
+
+/// Encodes what precedes the summaries of the series, which have ids and lengths.
+fn encode_header(common: &CommonTimes, series: &[(u32, usize)]) -> Vec<u8> {
+    let mut body = vec![VERSION];
+    [common.offset_ms, common.step_ms].into_iter().for_each(|time_ms| signed(&mut body, time_ms));
+    common.counts.into_iter().for_each(|count| push_varint(&mut body, count));
+    push_varint(&mut body, series.len() as u64);
+    let mut before = -1;
+    for (id, len) in series {
+        push_varint(&mut body, (i64::from(*id) - before - 1) as u64);
+        push_varint(&mut body, *len as u64);
+        before = i64::from(*id);
+    }
+    body
 }
 
 /// Summaries of a block, of which each series is decoded when it is wanted.
@@ -149,6 +157,20 @@ impl<'a> StoredSummaries<'a> {
     /// Returns whether a series has summaries, by index.
     pub(crate) fn has(&self, index: usize) -> bool {
         !self.series[index].1.is_empty()
+    }
+
+    /// Returns the ids of the series, which ascend.
+    pub(crate) fn ids(&self) -> impl Iterator<Item = u32> {
+        self.series.iter().map(|(id, _)| *id)
+    }
+
+    /// Encodes the summaries of some series as the value of another key.
+    pub(crate) fn encode_only(&self, key: &[u8], is_kept: impl Fn(u32) -> bool) -> Vec<u8> {
+        let kept = || self.series.iter().filter(|(id, _)| is_kept(*id));
+        let series: Vec<(u32, usize)> = kept().map(|(id, range)| (*id, range.len())).collect();
+        let mut body = encode_header(&self.common, &series);
+        kept().for_each(|(_, range)| body.extend_from_slice(&self.bodies[range.clone()]));
+        value::encode(key, &body)
     }
 
     /// Returns the number of series.

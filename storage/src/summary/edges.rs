@@ -52,6 +52,12 @@ impl Edges {
         Some(Edges { windows, range, replaced })
     }
 
+    /// Returns the boundaries of one window of all times, whose facts are wanted.
+    pub(crate) fn of_all() -> Edges {
+        let windows = Windows { first_end_ms: 0, step_ms: 0, span_ms: i64::MAX, count: 1 };
+        Edges { windows, range: TimeRange::ALL, replaced: Replaced::ByFacts }
+    }
+
     /// Returns which samples summaries replace.
     pub(crate) fn replaced(&self) -> Replaced {
         self.replaced

@@ -1,8 +1,13 @@
 use proptest::prelude::*;
 
+use model::TimeRange;
+
 use super::codec::{StoredSummaries, SummaryBuilder};
 use super::*;
+use crate::block::{BlockBuilder, BuiltBlock};
 use crate::chunk;
+use crate::epoch::Epoch;
+use crate::keys;
 
 /// Samples of a window: gaps of times, and steps of values.
 fn samples() -> impl Strategy<Value = Vec<(i64, f64)>> {
@@ -37,7 +42,7 @@ fn stored(series: &[Vec<(i64, f64)>]) -> Option<Vec<u8>> {
         chunk::encode_with_starts(&times, &values, &[], &mut frames);
         builder.push(id as u32 * 3, &frames);
     }
-    builder.finish(b"key", usize::MAX >> 8)
+    builder.finish(b"key")
 }
 
 /// Returns the bits of all fields.
@@ -132,15 +137,23 @@ proptest! {
 
 #[test]
 fn summaries_that_are_large_next_to_their_block_are_not_written() {
-    let samples: Vec<(i64, f64)> = (0..100).map(|at| (at * 15_000, at as f64)).collect();
-    let (times, values): (Vec<i64>, Vec<f64>) = samples.iter().copied().unzip();
-    let mut frames = Vec::new();
-    chunk::encode_with_starts(&times, &values, &[], &mut frames);
-    let finish = |block_bytes: usize| {
-        let mut builder = SummaryBuilder::default();
-        builder.push(0, &frames);
-        builder.finish(b"key", block_bytes)
+    let build = |count: i64| {
+        let times: Vec<i64> = (0..count).map(|at| at * 15_000).collect();
+        let values: Vec<f64> = (0..count).map(|at| (at * at % 977) as f64 / 8.0).collect();
+        let mut frames = Vec::new();
+        chunk::encode_with_starts(&times, &values, &[], &mut frames);
+        let mut builder = BlockBuilder::new(64);
+        builder.push(0, &frames, TimeRange::new(times[0], times[times.len() - 1]));
+        builder
     };
-    let len = finish(1 << 20).unwrap().len();
-    assert!(finish(len * 12).is_some() && finish(len * 12 - 1).is_none());
+    let key = keys::block(0, Window::new(0), Epoch::FIRST, 0);
+    assert_eq!(build(20).finish(key.clone()).values.len(), 1);
+    let [(_, block), (_, summaries)] = &build(480).finish(key.clone()).values[..] else {
+        panic!("no summaries of many samples");
+    };
+    assert!(summaries.len() * 12 <= block.len());
+    // Without samples beside them, they have any size.
+    let BuiltBlock { entry, values } = build(20).finish_summarized(&key);
+    assert!(entry.is_summarized());
+    assert_eq!(values[0].0, keys::summaries_of_block(&key));
 }

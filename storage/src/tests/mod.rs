@@ -23,6 +23,7 @@ mod rules;
 mod simulation;
 mod sizes;
 mod snapshot;
+mod summarized;
 mod sweep;
 mod twin;
 mod warm;
