@@ -188,6 +188,8 @@ mod tests {
     const TEXT: &str = "storage:\n  retention:\n    time: 30d\n    size: 10GB\n    rules:\n    - \
                         match: '{__name__=~\"debug_.*\",a!=\"it''s\"}'\n      time: 3d\n";
 
+    const SAMPLES: &str = "storage:\n  retention:\n    summaries: 2y\n    samples: 30d\n";
+
     fn parse(text: &str) -> Result<Config, String> {
         Config::parse("tessella.yml", text).map_err(|error| error.to_string())
     }
@@ -218,8 +220,21 @@ mod tests {
 
     #[test]
     fn what_is_shown_can_be_read_again() {
-        let config = parse(TEXT).unwrap();
-        assert_eq!(parse(&config.to_yaml()), Ok(config));
+        for text in [TEXT, SAMPLES] {
+            let config = parse(text).unwrap();
+            assert_eq!(parse(&config.to_yaml()), Ok(config));
+        }
+    }
+
+    #[test]
+    fn samples_are_kept_no_longer_than_summaries() {
+        let day_ms = 24 * 3_600_000;
+        let found = retention(SAMPLES, &[]).unwrap();
+        assert_eq!((found.time_ms, found.samples_ms), (Some(730 * day_ms), Some(30 * day_ms)));
+        let alone = retention("storage: {retention: {samples: 30d}}", &[]).unwrap();
+        assert_eq!((alone.time_ms, alone.samples_ms), (None, Some(30 * day_ms)));
+        let error = retention(SAMPLES, &["--storage.retention.time=20d"]).unwrap_err();
+        assert!(error.contains("samples is 30d, longer than the 20d"), "{error}");
     }
 
     #[test]

@@ -128,3 +128,52 @@ async fn nothing_is_deleted_without_the_flag() {
     ];
     check(&router, cases).await;
 }
+
+#[tokio::test]
+async fn old_samples_are_replaced_by_summaries_after_a_reload() {
+    const HOUR_MS: i64 = 3_600_000;
+    const NOW_MS: i64 = 480_000 * HOUR_MS;
+    let folder = testkit::temporary_directory("retention-of-samples");
+    let file = folder.path().join("tessella.yml");
+    std::fs::write(&file, "").unwrap();
+    let config = format!("--config.file={}", file.display());
+    let shared = shared_with(&[&config, "--web.enable-admin-api", "--web.enable-lifecycle"]);
+    let options = StoreOptions {
+        background: false,
+        retention_confirmation: std::time::Duration::ZERO,
+        clock: Arc::new(storage::ManualClock::new(NOW_MS)),
+        ..StoreOptions::default()
+    };
+    let store = Arc::new(Store::open("memory:///", options).await.unwrap());
+    let mut batch = Batch::default();
+    let samples = (0..4 * 24 * 60).map(|n| (NOW_MS - n * 60_000, 1e6 - n as f64));
+    let samples: Vec<(i64, f64)> = samples.rev().collect();
+    batch.push(&Labels::from_pairs([("__name__", "sent_total")]), &samples);
+    store.append(batch).await.unwrap();
+    store.seal_all().await.unwrap();
+    shared.set_store(&store);
+    let router = router(shared);
+    let seconds = |hours: i64| (NOW_MS - hours * HOUR_MS) / 1000;
+    let range = |step: i64| {
+        let (query, start, end) = ("sum(increase(sent_total[1h]))", seconds(94), seconds(0));
+        format!("/api/v1/query_range?query={query}&start={start}&end={end}&step={step}")
+    };
+    let before = ask(&router, "GET", &range(3600)).await;
+    assert_eq!((before.status, before.text.matches("\"60\"").count()), (StatusCode::OK, 95));
+    std::fs::write(&file, "storage: {retention: {samples: 1d, summaries: 90d}}").unwrap();
+    assert_eq!(ask(&router, "POST", "/-/reload").await.status, 200);
+    store.maintain().await.unwrap();
+    assert_eq!(ask(&router, "GET", &range(3600)).await.text, before.text);
+    let finer = ask(&router, "GET", &range(1800)).await;
+    assert_eq!(finer.status, 422);
+    let first = "only summaries of hours are kept of the samples of ";
+    assert!(finer.text.contains("\"execution\"") && finer.text.contains(first), "{}", finer.text);
+    let delete = "/api/v1/admin/tsdb/delete_series?match[]=sent_total";
+    let refused = ask(&router, "POST", &format!("{delete}&end={}", seconds(71))).await;
+    assert_eq!(refused.status, 400);
+    assert!(refused.text.contains("must begin at an even hour"), "{}", refused.text);
+    let status = ask(&router, "GET", "/api/v1/status/storage").await.text;
+    assert!(status.contains(r#""limit":"90d","samples":"1d""#), "{status}");
+    assert_eq!(ask(&router, "POST", delete).await.status, 204);
+    assert!(ask(&router, "GET", &range(3600)).await.text.contains(r#""result":[]"#));
+}
