@@ -122,9 +122,9 @@ fn a_store_of_a_later_format_is_refused_and_left_alone() {
         store.core().lsm.commit(set(9)).await.unwrap();
         store.close().await.unwrap();
         let error = open(&objects).await.unwrap_err();
-        assert_eq!(error, crate::StoreError::NewerFormat { found: 9, supported: 2 });
+        assert_eq!(error, crate::StoreError::NewerFormat { found: 9, supported: 3 });
         assert!(error.to_string().contains("format 9"), "{error}");
-        assert!(error.to_string().contains("up to 2"), "{error}");
+        assert!(error.to_string().contains("up to 3"), "{error}");
         let (location, options) = (crate::lsm::Location::on(objects.clone()), harness::options());
         let lsm = crate::lsm::Lsm::open(&location, &options).await.unwrap();
         assert!(lsm.get(crate::keys::OWNER).await.unwrap().is_none());
