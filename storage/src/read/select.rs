@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 
 use futures::FutureExt;
 use futures::stream::{self, StreamExt, TryStreamExt};
@@ -131,11 +131,7 @@ async fn load(
     let mut charge = Reservation::empty(budget);
     let InHead { found, newest } = select_head(core, selection, range, &mut charge, budget).await?;
     let mut lists = Vec::new();
-    let summaries = edges.map(|edges| WantedSummaries {
-        edges,
-        in_head: windows_of(&found),
-        are_used: AtomicBool::new(false),
-    });
+    let summaries = edges.map(|edges| WantedSummaries::new(edges, windows_of(&found)));
     let summaries = summaries.as_ref();
     let (lsm, partitions) = core.partitions_between(range);
     let lsm = lsm.for_query(budget);

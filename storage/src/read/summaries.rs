@@ -7,20 +7,26 @@
 //! request for it remains, and the selection fails.
 
 use std::collections::BTreeSet;
+use std::num::NonZero;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
-use model::{Labels, SourceError, TimeRange, stale_nan};
+use model::{Labels, Reservation, SourceError, TimeRange, stale_nan};
+
+use roaring::RoaringBitmap;
+use tokio::sync::Semaphore;
 
 use super::blocks::{BlockRequest, BlockSource, WantedRun};
 use crate::block::BlockEntry;
 use crate::delete::Masks;
-use crate::epoch::Epoch;
 use crate::error::StoreError;
 use crate::keys;
 use crate::lsm::{Lsm, Scan};
+use crate::parallel::shares::apart;
 use crate::parallel::yielder::Yielder;
 use crate::samples::part::{Floats, Part, Parts};
+use crate::sizes::Sizes;
 use crate::summary::codec::StoredSummaries;
 use crate::summary::edges::{Edges, Replaced};
 use crate::summary::{BUCKET_MS, Summary, WindowSummaries};
@@ -31,6 +37,12 @@ use crate::window::Window;
 const METRICS_MAX: usize = 16;
 /// Summaries are read as a range if more than one of this many blocks is wanted.
 const RANGE_SHARE: usize = 64;
+/// Bytes of summaries of a partition that are decoded together.
+const BATCH_BYTES: u64 = 256 << 10;
+/// Part of the series that are visited on the runtime's thread whose summaries are decoded there.
+const INLINE_SHARE: usize = 32;
+/// Maximum number of threads that decode summaries of a selection.
+const DECODING_MAX: usize = 8;
 
 /// Summaries that a selection may use.
 pub(crate) struct WantedSummaries {
@@ -39,13 +51,51 @@ pub(crate) struct WantedSummaries {
     pub(crate) in_head: BTreeSet<Window>,
     /// Set once summaries have replaced a block.
     pub(crate) are_used: AtomicBool,
+    /// Permits of threads that decode summaries.
+    decoding: Arc<Semaphore>,
 }
 
 impl WantedSummaries {
+    /// Returns the summaries that a selection between `edges` may use, with the windows of the
+    /// store that have samples of it in the head.
+    pub(crate) fn new(edges: Edges, in_head: BTreeSet<Window>) -> WantedSummaries {
+        let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
+        let decoding = Arc::new(Semaphore::new(cores.min(DECODING_MAX)));
+        WantedSummaries { edges, in_head, are_used: AtomicBool::new(false), decoding }
+    }
+
     /// Returns summaries by which a series exists: of one window that sees everything.
     pub(crate) fn existing() -> WantedSummaries {
-        let (in_head, are_used) = (BTreeSet::new(), AtomicBool::new(false));
-        WantedSummaries { edges: Edges::of_all(), in_head, are_used }
+        WantedSummaries::new(Edges::of_all(), BTreeSet::new())
+    }
+
+    /// Decodes summaries, many of them outside of the threads of the runtime. Returns the candidates
+    /// whose blocks need not be read.
+    ///
+    /// Errors: damaged bytes.
+    async fn decode(
+        &self,
+        sizes: &Sizes,
+        mut decoder: Box<SummaryDecoder>,
+        batch: Vec<ReadSummaries>,
+    ) -> Result<(Box<SummaryDecoder>, Vec<Candidate>), SourceError> {
+        let count = batch.len() * decoder.labels.len().min(sizes.block_series_max);
+        let replaced = if count <= sizes.inline_series_max / INLINE_SHARE {
+            decoder.add_all(batch)
+        } else {
+            let permit = Arc::clone(&self.decoding).acquire_owned().await;
+            let decoded = apart(move || {
+                let replaced = decoder.add_all(batch);
+                drop(permit);
+                (decoder, replaced)
+            });
+            let replaced;
+            (decoder, replaced) = decoded.await?;
+            replaced
+        };
+        let replaced = replaced?;
+        self.are_used.fetch_or(!replaced.is_empty(), Ordering::Relaxed);
+        Ok((decoder, replaced))
     }
 
     /// Returns whether a window of the query sees a window of the store.
@@ -56,9 +106,20 @@ impl WantedSummaries {
 
 /// A block whose summaries are wanted.
 struct Candidate {
+    /// Position of the block in the runs of its metric.
     run: usize,
     entry: usize,
+    window: Window,
+    block: BlockEntry,
     key: Vec<u8>,
+    /// Wanted series that are deleted in the window.
+    deleted: RoaringBitmap,
+}
+
+/// Stored summaries of a block.
+struct ReadSummaries {
+    candidate: Candidate,
+    bytes: Bytes,
 }
 
 /// Adds the summaries of blocks to the parts of their series, and removes the requests for these
@@ -67,8 +128,8 @@ pub(super) async fn load(
     source: &BlockSource<'_>,
     wanted: &WantedSummaries,
     runs: &mut [(u64, Vec<WantedRun>)],
-    labels: &[(u32, Labels)],
-    parts: &mut [Parts],
+    labels: &Arc<Vec<(u32, Labels)>>,
+    parts: &mut Vec<Parts>,
     charge: &mut (dyn FnMut(usize) -> Result<(), SourceError> + Send),
     yielder: &mut Yielder,
 ) -> Result<(), SourceError> {
@@ -79,40 +140,38 @@ pub(super) async fn load(
     if runs.len() > METRICS_MAX && !runs.iter().any(is_summarized) {
         return Ok(());
     }
-    // Window of the last summary of each series.
-    let mut newest = vec![None; labels.len()];
+    let (labels, taken) = (Arc::clone(labels), std::mem::take(parts));
+    let mut decoder = Box::new(SummaryDecoder::new(wanted.edges, labels, taken));
     for (metric, runs) in runs {
         let (candidates, span) = candidates(*metric, runs, wanted, source.masks);
         let mut reader = SummaryReader::new(source, &candidates, span).await?;
-        for candidate in &candidates {
-            let run = &mut runs[candidate.run];
-            let window = run.window;
-            let Some(bytes) = reader.next(&candidate.key).await? else { continue };
-            let stored = StoredSummaries::open(&candidate.key, &bytes, window)?;
-            let (entry, request) = &mut run.entries[candidate.entry];
-            let of_run = OfRun { stored: &stored, entry, epoch: run.epoch };
-            let found = of_run.decode(source, wanted, labels);
-            let Some(found) = found.map_err(|detail| value::corrupt(&candidate.key, detail))?
-            else {
-                continue;
-            };
-            *request = BlockRequest::Nothing;
-            wanted.are_used.store(true, Ordering::Relaxed);
-            source.counters.note_summarized();
-            yielder.work(found.len()).await?;
-            let mut more = 0;
-            for (index, summaries) in found {
-                more += if wanted.edges.replaced() == Replaced::ByNewest {
-                    push_newest(&mut parts[index], &wanted.edges, window, &summaries)
-                } else {
-                    let continues = newest[index] == Some(window.previous());
-                    newest[index] = Some(window);
-                    push(&mut parts[index], continues, &wanted.edges, summaries)
-                };
+        let mut candidates = candidates.into_iter();
+        loop {
+            // Until they are decoded, the bytes count as memory of the query.
+            let mut of_batch = Reservation::empty(yielder.budget());
+            let mut batch = Vec::new();
+            while of_batch.bytes() < BATCH_BYTES
+                && let Some(candidate) = candidates.next()
+            {
+                if let Some(bytes) = reader.next(&candidate.key).await? {
+                    of_batch.grow(bytes.len() as u64)?;
+                    batch.push(ReadSummaries { candidate, bytes });
+                }
             }
-            charge(more)?;
+            if batch.is_empty() {
+                break;
+            }
+            yielder.work(batch.len()).await?;
+            let replaced;
+            (decoder, replaced) = wanted.decode(source.sizes, decoder, batch).await?;
+            for Candidate { run, entry, .. } in replaced {
+                runs[run].entries[entry].1 = BlockRequest::Nothing;
+                source.counters.note_summarized();
+            }
+            charge(std::mem::take(&mut decoder.added_bytes))?;
         }
     }
+    *parts = decoder.parts;
     Ok(())
 }
 
@@ -145,15 +204,36 @@ fn candidates(
                 BlockRequest::Summaries => may_suit && is_alone(entry),
                 BlockRequest::Nothing | BlockRequest::Columns(_) => false,
             };
-            if is_candidate {
-                let block = keys::block(metric, run.window, run.epoch, entry.first_id);
-                let key = keys::summaries_of_block(&block);
-                found.push(Candidate { run: at, entry: index, key });
+            let deleted = || deleted_in(run, entry, masks);
+            if is_candidate && let Some(deleted) = deleted() {
+                let key = keys::block(metric, run.window, run.epoch, entry.first_id);
+                let (key, window) = (keys::summaries_of_block(&key), run.window);
+                let block = *entry;
+                found.push(Candidate { run: at, entry: index, window, block, key, deleted });
                 end = span;
             }
         }
     }
     (found, end + 1)
+}
+
+/// Returns the series of a block that are deleted in its window; `None` if one is deleted in part.
+/// Deletes cover whole windows in which summaries have replaced samples.
+fn deleted_in(run: &WantedRun, entry: &BlockEntry, masks: &Masks) -> Option<RoaringBitmap> {
+    let mut deleted = RoaringBitmap::new();
+    if masks.is_empty() {
+        return Some(deleted);
+    }
+    let window = run.window.times();
+    for id in masks.ids().range(entry.first_id..=entry.last_id) {
+        let times = masks.times(id, run.epoch);
+        if times.iter().any(|times| times.covers(window)) {
+            deleted.insert(id);
+        } else if times.iter().any(|times| times.overlaps(window)) {
+            return None;
+        }
+    }
+    Some(deleted)
 }
 
 /// Reads summaries in the order of their keys.
@@ -199,54 +279,82 @@ impl<'a> SummaryReader<'a> {
 /// Summaries of a series, with its index.
 type Found = (usize, WindowSummaries);
 
-/// Summaries of a block, with its entry and the epoch of its run.
-struct OfRun<'a> {
-    stored: &'a StoredSummaries<'a>,
-    entry: &'a BlockEntry,
-    epoch: Epoch,
+/// Decodes summaries to the parts of their series.
+struct SummaryDecoder {
+    edges: Edges,
+    labels: Arc<Vec<(u32, Labels)>>,
+    parts: Vec<Parts>,
+    /// Window of the last summary of each series.
+    newest: Vec<Option<Window>>,
+    /// Summaries of one block.
+    found: Vec<Found>,
+    /// Bytes of summaries that were added to parts.
+    added_bytes: usize,
 }
 
-impl OfRun<'_> {
-    /// Returns the summaries of the wanted series of a block that windows see, by their indices;
-    /// `None` if one of them needs its samples.
+impl SummaryDecoder {
+    fn new(edges: Edges, labels: Arc<Vec<(u32, Labels)>>, parts: Vec<Parts>) -> SummaryDecoder {
+        let newest = vec![None; labels.len()];
+        SummaryDecoder { edges, labels, parts, newest, found: Vec::new(), added_bytes: 0 }
+    }
+
+    /// Adds the summaries of some blocks, in the order of their keys. Returns the candidates of the
+    /// blocks that need not be read.
+    ///
+    /// Errors: damaged bytes.
+    fn add_all(&mut self, batch: Vec<ReadSummaries>) -> Result<Vec<Candidate>, StoreError> {
+        let mut replaced = Vec::new();
+        for ReadSummaries { candidate, bytes } in batch {
+            let stored = StoredSummaries::open(&candidate.key, &bytes, candidate.window)?;
+            let are_enough = self.decode(&stored, &candidate);
+            if are_enough.map_err(|detail| value::corrupt(&candidate.key, detail))? {
+                self.push_found(candidate.window);
+                replaced.push(candidate);
+            }
+        }
+        Ok(replaced)
+    }
+
+    /// Decodes the summaries of the wanted series of a block that windows see. Returns whether no
+    /// series needs its samples.
     fn decode(
-        &self,
-        source: &BlockSource<'_>,
-        wanted: &WantedSummaries,
-        labels: &[(u32, Labels)],
-    ) -> Result<Option<Vec<Found>>, String> {
-        let OfRun { stored, entry, .. } = *self;
-        let start = labels.partition_point(|(id, _)| *id < entry.first_id);
-        let end = labels.partition_point(|(id, _)| *id <= entry.last_id);
-        let is_seen = wanted.see(stored.window());
-        let mut found = Vec::with_capacity(if is_seen { end - start } else { 0 });
-        for (index, (id, _)) in labels.iter().enumerate().take(end).skip(start) {
-            match self.is_deleted(source, *id) {
-                Some(true) => continue,
-                Some(false) => {}
-                None => return Ok(None),
+        &mut self,
+        stored: &StoredSummaries<'_>,
+        Candidate { block, deleted, .. }: &Candidate,
+    ) -> Result<bool, String> {
+        self.found.clear();
+        let start = self.labels.partition_point(|(id, _)| *id < block.first_id);
+        let wanted = self.labels[start..].iter().take_while(|(id, _)| *id <= block.last_id);
+        let is_seen = self.edges.see(stored.window().times());
+        for (index, (id, _)) in (start..).zip(wanted) {
+            if !deleted.is_empty() && deleted.contains(*id) {
+                continue;
             }
             let Some(at) = stored.find(*id) else { continue };
             if !is_seen && stored.has(at) {
                 continue;
             }
-            let Some(summaries) = stored.decode(at)? else { return Ok(None) };
-            if !summaries.iter().flatten().all(|summary| wanted.edges.allow(summary)) {
-                return Ok(None);
+            let Some(summaries) = stored.decode(at)? else { return Ok(false) };
+            if !summaries.iter().flatten().all(|summary| self.edges.allow(summary)) {
+                return Ok(false);
             }
-            found.push((index, summaries));
+            self.found.push((index, summaries));
         }
-        Ok(Some(found))
+        Ok(true)
     }
 
-    /// Returns whether a series is deleted in the block; `None` if its samples decide. Deletes cover
-    /// whole windows in which summaries have replaced samples.
-    fn is_deleted(&self, source: &BlockSource<'_>, id: u32) -> Option<bool> {
-        let window = self.stored.window().times();
-        let deleted = source.masks.times(id, self.epoch);
-        let is_whole = deleted.iter().any(|times| times.covers(window));
-        let is_touched = deleted.iter().any(|times| times.overlaps(window));
-        (is_whole == is_touched).then_some(is_whole)
+    /// Adds the decoded summaries of a window to the parts of their series.
+    fn push_found(&mut self, window: Window) {
+        let is_newest = self.edges.replaced() == Replaced::ByNewest;
+        for (index, summaries) in &self.found {
+            let parts = &mut self.parts[*index];
+            self.added_bytes += if is_newest {
+                push_newest(parts, &self.edges, window, summaries)
+            } else {
+                let newest = self.newest[*index].replace(window);
+                push(parts, newest == Some(window.previous()), &self.edges, summaries)
+            };
+        }
     }
 }
 
@@ -278,7 +386,7 @@ fn push_newest(
 
 /// Adds summaries to the parts of a series, merged where no window begins or ends. Returns the bytes
 /// of those that were not merged.
-fn push(parts: &mut Parts, continues: bool, edges: &Edges, summaries: WindowSummaries) -> usize {
+fn push(parts: &mut Parts, continues: bool, edges: &Edges, summaries: &WindowSummaries) -> usize {
     if summaries.iter().all(Option::is_none) {
         return 0;
     }
@@ -287,6 +395,6 @@ fn push(parts: &mut Parts, continues: bool, edges: &Edges, summaries: WindowSumm
     }
     let Some(Part::Summaries(all)) = parts.last_mut() else { return 0 };
     let before = all.len();
-    summaries.into_iter().flatten().for_each(|summary| edges.push(all, summary));
+    summaries.iter().flatten().for_each(|summary| edges.push(all, *summary));
     (all.len() - before) * size_of::<Summary>()
 }
