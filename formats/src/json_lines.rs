@@ -7,11 +7,12 @@
 //! Timestamps are ms since the epoch. `null` is a staleness marker, since VictoriaMetrics stores no other
 //! NaN. Only this order of keys is read, without spaces between them.
 
-use std::collections::BTreeMap;
+use std::fmt;
 use std::io::BufRead;
 
 use model::number_text::parse_float;
 use model::{Labels, stale_nan};
+use serde::de::{Deserialize, Deserializer, Error as _, MapAccess, Visitor};
 
 use crate::error::FormatError;
 use crate::labels::{LABELS_MAX, labels_of};
@@ -68,15 +69,11 @@ impl<R: BufRead> Reader<R> {
 
 fn parse(line: &str) -> Result<SeriesLine, String> {
     let rest = after(line, r#"{"metric":"#)?;
-    let mut labels =
-        serde_json::Deserializer::from_str(rest).into_iter::<BTreeMap<String, String>>();
+    let mut labels = serde_json::Deserializer::from_str(rest).into_iter::<Pairs>();
     let metric = labels.next().ok_or("no object after \"metric\"")?;
     let metric = metric.map_err(|error| format!("labels of the series: {error}"))?;
     let rest = &rest[labels.byte_offset()..];
-    if metric.len() > LABELS_MAX {
-        return Err(format!("more than {LABELS_MAX} labels"));
-    }
-    let labels = labels_of(metric.into_iter().collect())?;
+    let labels = labels_of(metric.0)?;
     if labels.is_empty() {
         return Err("a series without labels".to_owned());
     }
@@ -96,6 +93,36 @@ fn parse(line: &str) -> Result<SeriesLine, String> {
         Ok((timestamp_ms, parse_value(value)?))
     });
     Ok(SeriesLine { labels, samples: samples.collect::<Result<_, String>>()? })
+}
+
+/// Pairs of an object in their order; a map would drop all but the last of a name.
+struct Pairs(Vec<(String, String)>);
+
+impl<'de> Deserialize<'de> for Pairs {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Pairs, D::Error> {
+        deserializer.deserialize_map(PairsVisitor)
+    }
+}
+
+struct PairsVisitor;
+
+impl<'de> Visitor<'de> for PairsVisitor {
+    type Value = Pairs;
+
+    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("an object of texts")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Pairs, A::Error> {
+        let mut pairs = Vec::new();
+        while let Some(pair) = map.next_entry()? {
+            if pairs.len() == LABELS_MAX {
+                return Err(A::Error::custom(format!("more than {LABELS_MAX} labels")));
+            }
+            pairs.push(pair);
+        }
+        Ok(Pairs(pairs))
+    }
 }
 
 /// Returns the text after an expected one.
@@ -181,6 +208,10 @@ mod tests {
             (r#"{"metric":{},"values":[1],"timestamps":[1]}"#, "a series without labels"),
             (r#"{"metric":{"a":""},"values":[1],"timestamps":[1]}"#, "a series without labels"),
             (r#"{"metric":{"":"b"},"values":[1],"timestamps":[1]}"#, "empty name"),
+            (
+                r#"{"metric":{"job":"b","a":"b","job":"c"},"values":[1],"timestamps":[1]}"#,
+                "the label \"job\" occurs twice",
+            ),
             (r#"{"metric":{"a":"b"},"values":[1"#, "an array without its end"),
             (
                 r#"{"metric":{"a":"b"},"values":[1,2],"timestamps":[1]}"#,
@@ -195,6 +226,10 @@ mod tests {
             let error = read(&format!("{good}\n{line}\n{good}\n")).unwrap_err().to_string();
             assert!(error.starts_with("x.jsonl:2: ") && error.contains(detail), "{line}: {error}");
         }
+        let many: Vec<String> = (0..=LABELS_MAX).map(|at| format!(r#""l{at}":"v""#)).collect();
+        let line = format!(r#"{{"metric":{{{}}},"values":[1],"timestamps":[1]}}"#, many.join(","));
+        let error = read(&line).unwrap_err().to_string();
+        assert!(error.contains("more than 10000 labels"), "{error}");
         let many = vec!["1"; LINE_SAMPLES_MAX + 1].join(",");
         let line = format!(r#"{{"metric":{{"a":"b"}},"values":[{many}],"timestamps":[{many}]}}"#);
         let error = read(&line).unwrap_err().to_string();
