@@ -104,3 +104,68 @@ impl<F: Fact> ScopedFacts<F> {
         scopes.map(|(_, facts)| facts).collect()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use axum::http::{HeaderMap, HeaderValue};
+
+    use super::*;
+    use crate::tenancy::{Tenancy, TenantTable};
+
+    struct Uses(usize);
+
+    impl Fact for Uses {
+        fn worth(&self, _: f64) -> f64 {
+            self.0 as f64
+        }
+    }
+
+    fn tenant(number: usize) -> Scope {
+        let tenancy = Tenancy::new("tenant", "tenant", false, Arc::new(TenantTable::new()));
+        let name = HeaderValue::from_str(&format!("tenant-{number}")).unwrap();
+        let headers = HeaderMap::from_iter([("tenant".parse().unwrap(), name)]);
+        Scope::Tenants(tenancy.unwrap().tenants(&headers).unwrap().unwrap())
+    }
+
+    fn use_once(facts: &mut ScopedFacts<Uses>, scope: Option<&Scope>, text: &str) {
+        facts.update(scope, text, 0.0, || Uses(0), |uses| uses.0 += 1);
+    }
+
+    fn uses(facts: &ScopedFacts<Uses>, scope: &Scope) -> Vec<(String, usize)> {
+        let visible = facts.visible(|of| of == Some(scope));
+        visible.map(|(_, text, uses)| (text.to_owned(), uses.0)).collect()
+    }
+
+    #[test]
+    fn facts_of_scopes_beyond_the_maximum_are_not_kept() {
+        let mut facts = ScopedFacts::new(usize::MAX);
+        for number in 0..SCOPES_MAX {
+            use_once(&mut facts, Some(&tenant(number)), "a");
+        }
+        use_once(&mut facts, Some(&tenant(SCOPES_MAX)), "a");
+        use_once(&mut facts, None, "a");
+        assert_eq!((facts.scopes.len(), facts.count), (SCOPES_MAX, SCOPES_MAX));
+        assert!(uses(&facts, &tenant(SCOPES_MAX)).is_empty());
+        // Known scopes get further facts.
+        use_once(&mut facts, Some(&tenant(7)), "a");
+        use_once(&mut facts, Some(&tenant(7)), "b");
+        let mut known = uses(&facts, &tenant(7));
+        known.sort();
+        assert_eq!(known, [("a".to_owned(), 2), ("b".to_owned(), 1)]);
+    }
+
+    #[test]
+    fn a_scope_without_facts_makes_room_for_another() {
+        let mut facts = ScopedFacts::new(SCOPES_MAX);
+        for number in 0..SCOPES_MAX {
+            use_once(&mut facts, Some(&tenant(number)), "a");
+        }
+        // The new fact of a known scope evicts the only one of some scope.
+        use_once(&mut facts, Some(&tenant(0)), "b");
+        assert_eq!((facts.scopes.len() < SCOPES_MAX, facts.count), (true, SCOPES_MAX));
+        use_once(&mut facts, Some(&tenant(SCOPES_MAX)), "a");
+        assert_eq!(uses(&facts, &tenant(SCOPES_MAX)), [("a".to_owned(), 1)]);
+    }
+}
