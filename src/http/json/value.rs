@@ -23,6 +23,8 @@ use crate::query::encoded_parts::{Part, Parts};
 const PIECE_POINTS: usize = 512;
 /// Points of a part that a thread encodes; a single row may have more.
 const PART_POINTS: usize = 8192;
+/// Bytes of packed labels that count as a point of a part.
+const POINT_LABEL_BYTES: usize = 32;
 /// Bytes of such a part, about.
 const PART_BYTES: usize = 256 << 10;
 
@@ -104,6 +106,20 @@ impl ValuePieces {
     }
 }
 
+/// Returns the end of the part that begins with a row: as many rows as have [`PART_POINTS`] points
+/// together, and at least one unless there are no more. Steps without a point do not count.
+fn part_end(rows: &[Row], first: usize) -> usize {
+    let mut points = 0;
+    let fits = |row: &Row| {
+        let present: usize = row.presence.iter().map(|word| word.count_ones() as usize).sum();
+        points += present + row.labels.as_bytes().len() / POINT_LABEL_BYTES;
+        points <= PART_POINTS
+    };
+    let rows = &rows[first..];
+    let count = rows.iter().map(fits).take_while(|fits| *fits).count();
+    first + count.max(1).min(rows.len())
+}
+
 /// Rows of a grid that one thread encodes.
 struct GridPart {
     grid: Arc<(Vec<Row>, Times)>,
@@ -142,21 +158,22 @@ impl Pieces for ValuePieces {
         if rows.iter().any(|row| !row.histograms.is_empty()) {
             return Err(self);
         }
-        let rows_of_part = (PART_POINTS / steps.count.max(1)).max(1);
         let (steps, rows) = (*steps, std::mem::take(rows));
-        let end = rows.len();
         let times = self.times.take().unwrap_or_else(|| Times::new(steps));
         let grid = Arc::new((rows, times));
         let (point_index, has_points) = (self.point_index, self.has_points);
-        let parts = (start..end).step_by(rows_of_part).map(move |first| {
+        let mut first = start;
+        let parts = std::iter::from_fn(move || {
+            let rows = first..part_end(&grid.0, first);
             let is_begun = first == start;
+            first = rows.end;
             let part = GridPart {
                 grid: Arc::clone(&grid),
-                rows: first..(first + rows_of_part).min(end),
+                rows,
                 point_index: if is_begun { point_index } else { 0 },
                 has_points: is_begun && has_points,
             };
-            Box::new(move || part.encode()) as Part
+            (!part.rows.is_empty()).then(|| Box::new(move || part.encode()) as Part)
         });
         let tail: Part = Box::new(move || {
             let mut out = Vec::new();
@@ -723,6 +740,32 @@ mod tests {
         let mut pieces = ValuePieces::new(output(&rows), None);
         assert!(pieces.push_next(&mut Vec::new()));
         assert!(pieces.into_parts().is_err());
+    }
+
+    #[test]
+    fn parts_have_as_many_rows_as_have_their_points() {
+        let row = |points: usize| {
+            let mut presence = vec![0; 11_000_usize.div_ceil(64)];
+            (0..points).for_each(|at| presence[at / 64] |= 1 << (at % 64));
+            Row { labels: up(), values: vec![0.0; 11_000], presence, histograms: Vec::new() }
+        };
+        let ends = |rows: &[Row]| {
+            let next = |first: &usize| {
+                let end = part_end(rows, *first);
+                (end > *first).then_some(end)
+            };
+            std::iter::successors(next(&0), next).collect::<Vec<_>>()
+        };
+        assert!(ends(&[]).is_empty());
+        // Sparse rows are together, full ones alone.
+        assert_eq!(ends(&vec![row(1); 100]), [100]);
+        assert_eq!(ends(&[row(11_000), row(11_000)]), [1, 2]);
+        assert_eq!(ends(&[row(0), row(11_000), row(5000), row(3000), row(3000)]), [1, 2, 4, 5]);
+        // Labels have bytes, too.
+        let long =
+            Labels::from_pairs([("a", "x".repeat(POINT_LABEL_BYTES * (PART_POINTS / 2 + 1)))]);
+        let rows = vec![Row { labels: long, ..row(0) }; 3];
+        assert_eq!(ends(&rows), [1, 2, 3]);
     }
 
     #[test]
