@@ -105,6 +105,16 @@ impl LabelIndex {
         self.names.get(name).into_iter().flatten().map(|(value, ids)| (value.as_str(), ids))
     }
 
+    /// Returns the values of a label after one, or all of them, in order, with the ids of each.
+    pub(crate) fn values_after(
+        &self,
+        name: &str,
+        after: Option<&str>,
+    ) -> impl Iterator<Item = (&SmolStr, &Ids)> {
+        let range = (after.map_or(Bound::Unbounded, Bound::Excluded), Bound::Unbounded);
+        self.names.get(name).into_iter().flat_map(move |values| values.range::<str, _>(range))
+    }
+
     /// Returns the ids of a label pair, if there are any.
     pub(crate) fn ids(&self, name: &str, value: &str) -> Option<&Ids> {
         self.names.get(name)?.get(value)

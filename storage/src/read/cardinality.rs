@@ -6,7 +6,8 @@
 //! head       matching series with unsealed samples of the day that the partition does not have
 //! ```
 //!
-//! Deleted series count until they are cleaned up, as in lists of label names.
+//! A series that is created or removed during a count may be missing in some of its lists. Deleted
+//! series count until they are cleaned up, as in lists of label names.
 
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
@@ -21,9 +22,10 @@ use smol_str::SmolStr;
 
 use super::select::{Pin, SERIES_BYTES};
 use crate::core::Core;
+use crate::head::Head;
 use crate::head::cardinality::Largest;
 use crate::index::partition::{LabelValues, PartitionIndex, entry_bytes};
-use crate::index::{Ids, LabelIndex, prune};
+use crate::index::{Ids, prune};
 use crate::lsm::Lsm;
 use crate::parallel::shares::apart;
 use crate::parallel::yielder::Yielder;
@@ -33,6 +35,8 @@ use crate::window::PartitionId;
 const LABELS_MAX: u64 = 1024;
 /// Share of the partition's series from which the labels of all are compared with those of the head.
 const COMPARED_SHARE: usize = 16;
+/// Maximum number of values that are counted while the index of the head is locked.
+const VALUES_PER_TURN: usize = 256;
 /// Work of counting the series of a value, in bytes touched.
 const COUNT_WORK: usize = 64;
 
@@ -111,10 +115,8 @@ pub(crate) async fn cardinality(
     let before = DaySeries::find(core, pin, earlier, &query.matchers, budget).await?;
     core.index.trim();
     let (core, query, budget) = (Arc::clone(core), query.clone(), budget.clone());
-    let counting = move || {
-        let index = core.head.index_read();
-        count(&index, &of_day, &before, &query, &mut Checkpoint::new(&budget))
-    };
+    let counting =
+        move || count(&core.head, &of_day, &before, &query, &mut Checkpoint::new(&budget));
     let counted = apart(counting).await??;
     Ok(DayCardinality { start_ms: day.start_ms(), end_ms: day.end_ms(), ..counted })
 }
@@ -250,17 +252,25 @@ impl DaySeries {
     }
 
     /// Returns the number of series of a label pair.
-    fn of_pair(&self, index: &LabelIndex, name: &str, value: &str) -> u64 {
+    fn of_pair(&self, head: &Head, name: &str, value: &str) -> u64 {
         let sealed = self.sealed_ids(name, value);
-        let in_head = index.ids(name, value).filter(|_| !self.head.is_empty());
-        sealed.map_or(0, |ids| ids.count_among(&self.sealed))
-            + in_head.map_or(0, |ids| ids.count_among(&self.head))
+        let of_head = |ids: &Ids| ids.count_among(&self.head);
+        let in_head = if self.head.is_empty() {
+            0
+        } else {
+            head.index_read().ids(name, value).map_or(0, of_head)
+        };
+        sealed.map_or(0, |ids| ids.count_among(&self.sealed)) + in_head
     }
 
     /// Returns the names of all labels.
-    fn names<'a>(&'a self, index: &'a LabelIndex) -> BTreeSet<&'a str> {
-        let in_head = index.names().filter(|_| !self.head.is_empty());
-        self.tables.iter().map(|(name, _)| &**name).chain(in_head).collect()
+    fn names(&self, head: &Head) -> BTreeSet<Box<str>> {
+        let mut names: BTreeSet<Box<str>> =
+            self.tables.iter().map(|(name, _)| name.clone()).collect();
+        if !self.head.is_empty() {
+            names.extend(head.index_read().names().map(Box::from));
+        }
+        names
     }
 
     /// Visits the values of a label in order, with the number of series of each.
@@ -268,13 +278,13 @@ impl DaySeries {
     /// Errors: those of the checkpoint.
     fn each_value(
         &self,
-        index: &LabelIndex,
+        head: &Head,
         name: &str,
         watch: &mut Checkpoint,
         mut visit: impl FnMut(&str, u64),
     ) -> Result<(), BudgetError> {
         let mut sealed = self.table(name).iter().peekable();
-        let mut in_head = index.values(name).filter(|_| !self.head.is_empty()).peekable();
+        let mut in_head = HeadValues::new(head, name, &self.head).peekable();
         loop {
             watch.work(COUNT_WORK)?;
             let order = match (sealed.peek(), in_head.peek()) {
@@ -283,23 +293,65 @@ impl DaySeries {
                 (None, Some(_)) => Ordering::Greater,
                 (Some((of_sealed, _)), Some((of_head, _))) => (**of_sealed).cmp(of_head),
             };
-            let (mut value, mut count) = ("", 0);
+            let (mut value, mut count) = (SmolStr::default(), 0);
             if order.is_le()
                 && let Some((of_sealed, ids)) = sealed.next()
             {
-                value = of_sealed;
+                value.clone_from(of_sealed);
                 count += ids.count_among(&self.sealed);
             }
             if order.is_ge()
-                && let Some((of_head, ids)) = in_head.next()
+                && let Some((of_head, series)) = in_head.next()
             {
                 value = of_head;
-                count += ids.count_among(&self.head);
+                count += series;
             }
             if count > 0 {
-                visit(value, count);
+                visit(&value, count);
             }
         }
+    }
+}
+
+/// Values of a label in the head, in order, with the number of series among some slots.
+///
+/// The index is locked for [`VALUES_PER_TURN`] values at a time, so that new series do not wait for
+/// a whole count.
+struct HeadValues<'a> {
+    head: &'a Head,
+    name: &'a str,
+    slots: &'a RoaringBitmap,
+    /// Values of this turn.
+    turn: std::vec::IntoIter<(SmolStr, u64)>,
+    /// Last value of the last turn.
+    last: Option<SmolStr>,
+    is_done: bool,
+}
+
+impl<'a> HeadValues<'a> {
+    fn new(head: &'a Head, name: &'a str, slots: &'a RoaringBitmap) -> HeadValues<'a> {
+        let (turn, last) = (Vec::new().into_iter(), None);
+        HeadValues { head, name, slots, turn, last, is_done: slots.is_empty() }
+    }
+}
+
+impl Iterator for HeadValues<'_> {
+    type Item = (SmolStr, u64);
+
+    fn next(&mut self) -> Option<(SmolStr, u64)> {
+        let next = self.turn.next();
+        if next.is_some() || self.is_done {
+            return next;
+        }
+        let counted = |(value, ids): (&SmolStr, &Ids)| (value.clone(), ids.count_among(self.slots));
+        let index = self.head.index_read();
+        let values = index.values_after(self.name, self.last.as_deref());
+        let turn: Vec<(SmolStr, u64)> = values.take(VALUES_PER_TURN).map(counted).collect();
+        drop(index);
+        self.is_done = turn.len() < VALUES_PER_TURN;
+        self.last = turn.last().map(|(value, _)| value.clone());
+        self.turn = turn.into_iter();
+        self.turn.next()
     }
 }
 
@@ -319,7 +371,7 @@ fn tables_of(series: &[(u32, Labels)]) -> Vec<(Box<str>, Arc<LabelValues>)> {
 
 /// Counts the series of a day by label, and those of the day before for the listed entries.
 fn count(
-    index: &LabelIndex,
+    head: &Head,
     of_day: &DaySeries,
     before: &DaySeries,
     query: &CardinalityQuery,
@@ -330,10 +382,10 @@ fn count(
     let (mut labels, mut values) = (Largest::new(limit), Largest::new(limit));
     let mut pairs = Largest::new(limit);
     let mut label_pairs = 0;
-    for name in of_day.names(index) {
-        let (mut value_count, mut series) = (0, 0);
+    for name in of_day.names(head) {
+        let (name, mut value_count, mut series) = (&*name, 0, 0);
         let is_focused = query.label.as_deref() == Some(name);
-        of_day.each_value(index, name, watch, |value, count| {
+        of_day.each_value(head, name, watch, |value, count| {
             value_count += 1;
             series += count;
             if name == METRIC_NAME {
@@ -352,13 +404,13 @@ fn count(
     }
     let of_values = |list: Largest<String>, label: &str| {
         let change = |(name, count): (String, u64)| {
-            let before = before.of_pair(index, label, &name);
+            let before = before.of_pair(head, label, &name);
             CountChange { name, count, before }
         };
         list.into_sorted().into_iter().map(change).collect()
     };
     let of_pair = |((label, value), count): ((String, String), u64)| {
-        let before = before.of_pair(index, &label, &value);
+        let before = before.of_pair(head, &label, &value);
         PairChange { label, value, count, before }
     };
     Ok(DayCardinality {
@@ -370,15 +422,15 @@ fn count(
         series_by_metric: of_values(metrics, METRIC_NAME),
         series_by_value: of_values(focused, query.label.as_deref().unwrap_or_default()),
         series_by_pair: pairs.into_sorted().into_iter().map(of_pair).collect(),
-        series_by_label: of_labels(labels, index, before, watch, |_, series| series)?,
-        values_by_label: of_labels(values, index, before, watch, |values, _| values)?,
+        series_by_label: of_labels(labels, head, before, watch, |_, series| series)?,
+        values_by_label: of_labels(values, head, before, watch, |values, _| values)?,
     })
 }
 
 /// Adds the counts of the day before to those of labels, by numbers of values and of series.
 fn of_labels(
     list: Largest<String>,
-    index: &LabelIndex,
+    head: &Head,
     before: &DaySeries,
     watch: &mut Checkpoint,
     choose: impl Fn(u64, u64) -> u64,
@@ -386,11 +438,45 @@ fn of_labels(
     let mut changes = Vec::new();
     for (name, count) in list.into_sorted() {
         let (mut values, mut series) = (0, 0);
-        before.each_value(index, &name, watch, |_, count| {
+        before.each_value(head, &name, watch, |_, count| {
             values += 1;
             series += count;
         })?;
         changes.push(CountChange { name, count, before: choose(values, series) });
     }
     Ok(changes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::StoreOptions;
+    use crate::head::HeadLimits;
+    use crate::head::series::HeadSeries;
+    use crate::sizes::Sizes;
+
+    #[test]
+    fn series_are_created_during_a_count() {
+        let head = Head::new(HeadLimits::new(&StoreOptions::default()), None, &Sizes::default());
+        let create = |value: &str| {
+            let labels = Labels::from_pairs([("pod", value)]);
+            head.file([(head.create(HeadSeries::new(labels.clone())), labels)]);
+        };
+        let values: Vec<String> =
+            (0..2 * VALUES_PER_TURN).map(|number| format!("p{number:04}")).collect();
+        values.iter().for_each(|value| create(value));
+        let slots = (0..=values.len() as u32).collect();
+        let day = DaySeries { head: slots, ..DaySeries::default() };
+        let (mut visited, mut watch) = (Vec::new(), Checkpoint::new(&Budget::unlimited()));
+        day.each_value(&head, "pod", &mut watch, |value, count| {
+            // This would wait forever for a lock that the count holds.
+            if visited.is_empty() {
+                create("q");
+            }
+            visited.push((value.to_owned(), count));
+        })
+        .unwrap();
+        let expected = values.iter().map(String::as_str).chain(["q"]);
+        assert_eq!(visited, expected.map(|value| (value.to_owned(), 1)).collect::<Vec<_>>());
+    }
 }
