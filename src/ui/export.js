@@ -6,13 +6,22 @@ const PADDING = 16;
 const LINE = 20;
 const NAMES_MAX = 20;
 
-/** The rows of a table as CSV (RFC 4180). */
+/** Beginning of a text that a spreadsheet reads as a formula. */
+const FORMULA = /^[=+\-@\t\r]/;
+/** Numbers as PromQL writes them. */
+const NUMBER = /^[+-]?(?:Inf(?:inity)?|(?:\d+(?:\.\d*)?|\.\d+)(?:e[+-]?\d+)?)$/i;
+
+/**
+ * The rows of a table as CSV (RFC 4180). A text that a spreadsheet would evaluate as a formula
+ * begins with a single quote.
+ */
 export function csv(rows) {
   return rows.map((row) => `${row.map(field).join(",")}\r\n`).join("");
 }
 
 function field(value) {
-  const text = String(value);
+  const plain = String(value);
+  const text = FORMULA.test(plain) && !NUMBER.test(plain) ? `'${plain}` : plain;
   return /[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
 }
 

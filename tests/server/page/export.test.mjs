@@ -15,6 +15,27 @@ test("fields of CSV with commas, quotes or new lines are quoted", () => {
   assert.equal(csv([]), "");
 });
 
+test("texts that a spreadsheet reads as formulas begin with a single quote", () => {
+  for (const [value, expected] of [
+    ['=HYPERLINK("http://a")', '"\'=HYPERLINK(""http://a"")"'],
+    ["+1+cmd|' /C calc'!A0", "'+1+cmd|' /C calc'!A0"],
+    ["-2+3", "'-2+3"],
+    ["@SUM(A1)", "'@SUM(A1)"],
+    ["\t=1", "'\t=1"],
+    ["\r=1", '"\'\r=1"'],
+    ["a=b", "a=b"],
+    // Numbers, also as the API writes them.
+    [-2.5, "-2.5"],
+    ["-2.5", "-2.5"],
+    ["+1e-7", "+1e-7"],
+    ["-Inf", "-Inf"],
+    [-Infinity, "-Infinity"],
+    ["NaN", "NaN"],
+  ]) {
+    assert.equal(csv([[value]]), `${expected}\r\n`, String(value));
+  }
+});
+
 test("a graph is a column of times and one of each series", () => {
   const rows = [
     { short: "x", values: [1, NaN] },
