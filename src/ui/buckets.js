@@ -1,6 +1,6 @@
 // Buckets of native and classic histograms, and the axis on which they lie.
 //
-// A bucket is { lower, upper, count, rule }: `rule` says which bounds belong to it, as the API does.
+// A bucket is { lower, upper, count, rule }: `rule` is the API's number for the bounds that belong to it.
 // Source: `histogram_quantile` in the Prometheus querying docs, for the bounds of classic buckets.
 
 import { gridRows } from "./matrix.js";

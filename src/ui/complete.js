@@ -35,7 +35,7 @@ export function contextAt(text, cursor) {
   return { ...wanted(scan, current, text), ...span };
 }
 
-/** Whether a string is complete and the cursor is after it. */
+/** Returns whether a string is complete and the cursor is after it. */
 function endsBefore(token, cursor) {
   if (token.kind === "string") {
     return token.end === cursor && isClosed(token.text);

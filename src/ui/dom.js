@@ -48,7 +48,7 @@ export function markCurrent(links, isHere) {
   }
 }
 
-/** Whether the page handles a click on a link; the browser opens tabs and windows itself. */
+/** Returns whether the page handles a click on a link; the browser opens tabs and windows itself. */
 export function isPlainClick(event) {
   return !(event.ctrlKey || event.metaKey || event.shiftKey || event.button > 0);
 }

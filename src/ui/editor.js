@@ -52,7 +52,7 @@ export class Editor {
     this.close();
   }
 
-  /** Whether suggestions are listed. */
+  /** Returns whether suggestions are listed. */
   get isOpen() {
     return !this.choices.hidden;
   }

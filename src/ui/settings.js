@@ -39,7 +39,7 @@ export const settings = {
     tell();
   },
 
-  /** Whether times are shown in UTC. */
+  /** Returns whether times are shown in UTC. */
   get isUtc() {
     return isUtc;
   },
@@ -51,7 +51,7 @@ export const settings = {
   },
 };
 
-/** Whether the page is shown in dark colours. */
+/** Returns whether the page is shown in dark colours. */
 export function isDark() {
   const { theme } = settings;
   return theme === "auto" ? matchMedia("(prefers-color-scheme: dark)").matches : theme === "dark";

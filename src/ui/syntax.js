@@ -16,7 +16,7 @@ const PLANNED = {
   unaryExpr: ["negate"],
 };
 
-/** Whether an operator is one of sets, which matches many series with many. */
+/** Returns whether an operator is one of sets, which matches many series with many. */
 export function isSetOperator(op) {
   return SETS.has(op);
 }

@@ -206,7 +206,7 @@ function isAsked(node) {
   return node.type !== "stringLiteral" && node.type !== "numberLiteral";
 }
 
-/** Whether a node matches the series of two vectors. */
+/** Returns whether a node matches the series of two vectors. */
 function isMatching(node) {
   return (
     node.type === "binaryExpr" &&

@@ -1,4 +1,4 @@
-// Targets, service discovery, rules and alerts. A server without them says which programs have them.
+// Targets, service discovery, rules and alerts; without them, the programs that have them.
 
 import { ask } from "./api.js";
 import { el, pageLink } from "./dom.js";
