@@ -135,6 +135,30 @@ fn prometheus_is_imported_by_its_script() {
 }
 
 #[test]
+fn answers_are_compared_to_their_end_and_series_one_by_one() {
+    let directory = temporary_directory("compare-answers");
+    let server =
+        |name: &str| Server::start(&directory.path().join(name), &["--self-metrics=false"]);
+    let (old, new) = (server("old"), server("new"));
+    let (from, until) = (first_day(), first_day() + DAY + 600);
+    for server in [&old, &new] {
+        send(&server.address, from, until);
+    }
+    assert_alike(&old.address, &new.address, from, until, &[]);
+    // Its last ten minutes are less than a step.
+    let late = [(&[("__name__", "special")][..], vec![((until - 30) * 1000, 1.0)])];
+    write(&new.address, &late);
+    let output = compare(&old.address, &new.address, from, until, &[]);
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(!output.status.success() && text.contains("2 differences"), "{output:?}");
+    assert!(text.contains(&format!("until {until}: None and (1.0,)")), "{text}");
+    let output = compare(&old.address, &new.address, from, until, &["--ignore=code"]);
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(!output.status.success(), "{output:?}");
+    assert!(text.contains("of requests_total at") && text.contains("differ only in"), "{text}");
+}
+
+#[test]
 fn victoria_metrics_is_imported_by_its_script() {
     let Some(victoria) = program("VICTORIA_METRICS_BINARY") else { return };
     let directory = temporary_directory("from-victoria-metrics");
