@@ -339,10 +339,10 @@ function exemplarRows({ value, labels, series }) {
   ];
 }
 
-/** A row of the tip: a coloured square, a name and a value. */
-export function tipRow(background, name, value, isOver) {
-  const swatch = el("span", { class: "swatch" });
-  swatch.style.background = background;
+/** A row of the tip: a square with the colour of the series, a name and a value. */
+export function tipRow(colour, name, value, { isOver = false, isDashed = false } = {}) {
+  const swatch = el("span", { class: isDashed ? "swatch dashed" : "swatch" });
+  swatch.style.color = colour;
   return el(
     "div",
     { class: isOver ? "row over" : "row" },

@@ -190,9 +190,9 @@ export class Graph extends Chart {
     const shown = listed.slice(first, first + TIP_ROWS_MAX);
     const more = listed.length - shown.length;
     const rows = shown.map((index) => {
-      const { labels, short, values } = this.data.rows[index];
-      const value = formatNumber(values[this.at]);
-      return tipRow(this.#colour(index), short ?? formatLabels(labels), value, index === this.over);
+      const { labels, short, values, isDashed } = this.data.rows[index];
+      const [name, value] = [short ?? formatLabels(labels), formatNumber(values[this.at])];
+      return tipRow(this.#colour(index), name, value, { isOver: index === this.over, isDashed });
     });
     return more > 0 ? [...rows, el("div", { class: "more" }, `and ${more} more`)] : rows;
   }

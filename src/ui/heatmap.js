@@ -132,11 +132,15 @@ export class Heatmap extends Chart {
       const total = column.reduce((sum, { count }) => sum + count, 0);
       const share = total > 0 ? ` (${((bucket.count / total) * 100).toFixed(1)} %)` : "";
       const value = formatNumber(bucket.count) + share;
-      rows.push(tipRow(heatColour(bucket.count / this.most, dark), rangeText(bucket), value, true));
+      rows.push(
+        tipRow(heatColour(bucket.count / this.most, dark), rangeText(bucket), value, {
+          isOver: true,
+        }),
+      );
     }
     quantiles.forEach(({ name, values }, index) => {
       const value = formatNumber(values[this.at]);
-      rows.unshift(tipRow(quantileColour(index, dark), name, value, false));
+      rows.unshift(tipRow(quantileColour(index, dark), name, value));
     });
     return rows;
   }

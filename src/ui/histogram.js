@@ -117,7 +117,7 @@ function bucketTable(buckets, count) {
   return el(
     "details",
     {},
-    el("summary", {}, `${buckets.length} buckets`),
+    el("summary", {}, buckets.length === 1 ? "1 bucket" : `${buckets.length} buckets`),
     el("table", { class: "buckets" }, el("thead", {}, el("tr", {}, heads)), el("tbody", {}, rows)),
   );
 }
