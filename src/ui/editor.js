@@ -259,13 +259,26 @@ export class Editor {
     } else if (event.key === "Escape" && isOpen) {
       this.close();
     } else if (event.key === "Tab" && isOpen && !event.shiftKey) {
-      this.#take(this.items[Math.max(0, this.chosen)]);
+      this.#complete();
     } else if (event.key === "Enter" && !event.shiftKey) {
       this.#enter(event);
     } else {
       return;
     }
     event.preventDefault();
+  }
+
+  /** Takes the chosen suggestion, or the first one for the present text. */
+  async #complete() {
+    const { kind, prefix } = this.context;
+    const isOutdated = () => contextAt(this.value, this.area.selectionStart).prefix !== prefix;
+    if (this.chosen < 0 && kind !== "recent" && isOutdated()) {
+      this.suggest.cancel();
+      await this.#suggest(false);
+    }
+    if (this.isOpen) {
+      this.#take(this.items[Math.max(0, this.chosen)]);
+    }
   }
 
   #isOnLastLine() {
