@@ -200,6 +200,9 @@ fn statuses(mut routes: Routes) -> Routes {
     routes = add(routes, "/api/v1/status/flags", GET.of_operator(), server::flags);
     routes = add(routes, "/api/v1/status/runtimeinfo", GET.of_operator(), server::runtime_info);
     routes = add(routes, "/api/v1/status/storage", GET.of_operator(), store::storage);
+    routes = add(routes, "/api/v1/status/days", GET.of_operator(), store::days);
+    let path = "/api/v1/status/created_series";
+    routes = add(routes, path, GET.of_operator(), cardinality::created_series);
     routes = add(routes, "/api/v1/status/tsdb", GET, store::tsdb);
     routes = add(routes, "/api/v1/status/tsdb/blocks", GET.of_operator(), store::blocks);
     routes = add(routes, "/api/v1/status/self_metrics", GET.of_operator(), self_metrics::list);

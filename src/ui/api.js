@@ -23,7 +23,7 @@ export async function ask(path, parameters = {}, signal = undefined) {
   for (const [name, value] of Object.entries(parameters)) {
     [value].flat().forEach((one) => body.append(name, one));
   }
-  const takesForm = /query|labels|series/.test(path);
+  const takesForm = /query|labels|series/.test(path) && !path.startsWith("status/");
   const init = takesForm ? { method: "POST", body, signal } : { signal };
   const address = takesForm || body.size === 0 ? path : `${path}?${body}`;
   let response;

@@ -4,15 +4,13 @@
 import { ask } from "./api.js";
 import { el, pageLink, select } from "./dom.js";
 import { figures, nothing, table } from "./facts.js";
-import { narrowed } from "./links.js";
+import { cardinalityOf, metricOf, narrowed } from "./links.js";
 import { changeText } from "./metrics.js";
 import { formatAge, formatCount, formatTime } from "./numbers.js";
 import { settings } from "./settings.js";
 
 const DAY = 86_400_000;
 const LIMITS = ["10", "50", "200", "1000"];
-const HOURS = 24;
-const CREATED = "increase(tessella_storage_series_created_total[1h])";
 
 /** The page; the address has the selector (`match`), a label, the day and the limit. */
 export async function cardinality({ search, go, signal }) {
@@ -35,7 +33,14 @@ export async function cardinality({ search, go, signal }) {
     }
     return [form, el("p", { class: "message", role: "alert" }, error.message)];
   }
-  const whole = match === "" ? await Promise.all([head(signal), created(signal, go)]) : [];
+  const isToday = day === dayOf(Date.now());
+  const more = [
+    isToday && (match === "" || metricOf(match) !== null)
+      ? created(metricOf(match), signal, go)
+      : [],
+    match === "" ? head(signal) : [],
+  ];
+  const whole = await Promise.all(more);
   const facts = figures([
     [`Series on ${day} (UTC)`, formatCount(data.series)],
     [
@@ -172,27 +177,41 @@ async function head(signal) {
   return [el("h2", {}, "Head"), figures(facts)];
 }
 
-/** Series created per hour, by the server's own metrics; nothing without these. */
-async function created(signal, go) {
-  const end = Math.floor(Date.now() / 60_000) * 60;
-  const range = { query: CREATED, start: end - (HOURS - 1) * 3600, end, step: 3600 };
-  const answer = await ask("query_range", range, signal).catch(() => null);
-  const values = answer?.data.result[0]?.values ?? [];
-  if (values.length === 0) {
+/** Series of a metric, or of all, created in each of the last hours; nothing without any count. */
+async function created(metric, signal, go) {
+  const wanted = metric === null ? {} : { metric };
+  const answer = await ask("status/created_series", wanted, signal).catch(() => null);
+  if (answer === null || answer.data.since === null) {
     return [];
   }
-  const counts = values.map(([time, value]) => [time * 1000, Math.round(Number(value))]);
-  const most = Math.max(1, ...counts.map(([, count]) => count));
-  const bars = counts.map(([time, count]) => {
-    const bar = el("span", { title: `up to ${formatTime(time, settings.isUtc)}: ${count}` });
-    bar.style.height = `${(count / most) * 100}%`;
+  const { since, hours, metrics, others } = answer.data;
+  const most = Math.max(1, ...hours.map(({ value }) => value));
+  const sum = hours.reduce((sum, { value }) => sum + value, 0);
+  const bars = hours.map(({ start, value }) => {
+    const bar = el("span", { title: `from ${formatTime(start, settings.isUtc)}: ${value}` });
+    bar.style.height = `${(value / most) * 100}%`;
     return bar;
   });
-  const name = `Series created per hour, the last ${counts.length} hours, at most ${formatCount(most)}`;
-  const address = `query?${new URLSearchParams({ "g0.expr": CREATED, "g0.range_input": "1d" })}`;
-  return [
+  const text = `${formatCount(sum)} in ${hours.length} hours, at most ${formatCount(most)} per hour`;
+  const hour = ({ start }) => formatTime(start, settings.isUtc).slice(11, 16);
+  const about = `${text}: series that were new, or returned after hours without samples. Counted since `;
+  const chart = el(
+    "section",
+    {},
     el("h2", {}, "Series created per hour"),
-    el("div", { class: "bars hours", role: "img", "aria-label": name }, bars),
-    el("p", { class: "hint" }, `At most ${formatCount(most)}. `, pageLink("Graph", address, go)),
-  ];
+    el("div", { class: "hours", role: "img", "aria-label": `Series created: ${text}` }, bars),
+    el("div", { class: "hours-ends" }, el("span", {}, hour(hours[0])), el("span", {}, "now")),
+    el("p", { class: "hint" }, about, formatTime(since, settings.isUtc).slice(0, 16), "."),
+  );
+  if (metric !== null || metrics.length === 0) {
+    return [el("div", { class: "lists" }, chart)];
+  }
+  const rows = metrics.map(({ name, value }) => [
+    entryLink(name, cardinalityOf(name), value / metrics[0].value, go),
+    formatCount(value),
+  ]);
+  const rest = others > 0 ? [["Metrics that are not counted separately", formatCount(others)]] : [];
+  const heading = el("h2", {}, "Metrics with the most created series");
+  const list = el("section", {}, heading, table(["Name", "Created"], [...rows, ...rest]));
+  return [el("div", { class: "lists" }, chart, list)];
 }

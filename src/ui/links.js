@@ -15,6 +15,16 @@ export function narrowed(selector, label, value) {
   return /[{,]$/.test(inner) ? `${inner}${matcher}}` : `${inner},${matcher}}`;
 }
 
+/** The metric of a selector that has no other matcher, or null. */
+export function metricOf(selector) {
+  const text = selector.trim();
+  if (/^[a-zA-Z_:][\w:]*$/.test(text)) {
+    return text;
+  }
+  const quoted = /^\{\s*__name__\s*=\s*("(?:[^"\\]|\\["\\])*")\s*\}$/.exec(text);
+  return quoted === null ? null : JSON.parse(quoted[1]);
+}
+
 /** The address of the cardinality explorer for one metric. */
 export function cardinalityOf(metric) {
   return `tsdb-status?${new URLSearchParams({ match: narrowed("", "__name__", metric) })}`;

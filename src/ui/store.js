@@ -1,7 +1,7 @@
 // The store: head, caches, compaction, reads of the object store, and days.
 
 import { ask } from "./api.js";
-import { el } from "./dom.js";
+import { el, select } from "./dom.js";
 import { figures, table } from "./facts.js";
 import { formatAge, formatBytes, formatCount, formatTime } from "./numbers.js";
 import { retentionFacts } from "./retention.js";
@@ -16,11 +16,16 @@ const READERS = {
   manifest: "Manifests",
 };
 
-/** The page. */
-export async function store({ signal }) {
-  const [{ data }, own] = await Promise.all([
+/** Choices of the number of days in the list. */
+const DAYS = ["10", "50", "200", "1000"];
+
+/** The page; the address has the number of days. */
+export async function store({ search, go, signal }) {
+  const limit = DAYS.includes(search.get("days")) ? search.get("days") : DAYS[0];
+  const [{ data }, own, daysShown] = await Promise.all([
     ask("status/storage", {}, signal),
     ownMetrics("tessella_storage_.*", signal),
+    days(limit, go, signal),
   ]);
   const newest = data.newestTime === null ? "none" : since(data.newestTime);
   const facts = [
@@ -50,7 +55,7 @@ export async function store({ signal }) {
     el("h2", {}, "Reads of the object store since the start"),
     reads(own),
     el("h2", {}, "Days on disk"),
-    days(data.partitions),
+    ...daysShown,
   ];
 }
 
@@ -73,22 +78,37 @@ function reads(own) {
   return table(["Reader", "Reads", "Bytes"], rows);
 }
 
-function days(partitions) {
-  if (partitions.length === 0) {
-    return el(
-      "p",
-      { class: "hint" },
-      "No sealed day yet: all samples are in the head and the log.",
-    );
+async function days(limit, go, signal) {
+  let data;
+  try {
+    data = (await ask("status/days", { limit }, signal)).data;
+  } catch (error) {
+    if (error.name === "AbortError") {
+      throw error;
+    }
+    return [el("p", { class: "message", role: "alert" }, error.message)];
   }
-  const rows = [...partitions]
-    .reverse()
-    .map(({ start, end, series, bytes }) => [
-      el("span", { class: "when" }, formatTime(start, true).slice(0, 10)),
-      formatCount(series),
-      formatBytes(bytes),
-      series > 0 ? formatBytes(bytes / series) : "none",
-      Date.now() < end ? "today" : formatAge(Date.now() - end),
-    ]);
-  return table(["Day (UTC)", "Series", "Size", "Per series", "Ended"], rows);
+  if (data.count === 0) {
+    const text = "No sealed day yet: all samples are in the head and the log.";
+    return [el("p", { class: "hint" }, text)];
+  }
+  const rows = data.days.map(({ start, end, series, blocks, blockBytes, bytes }) => [
+    el("span", { class: "when" }, formatTime(start, true).slice(0, 10)),
+    formatCount(series),
+    formatCount(blocks),
+    formatBytes(blockBytes),
+    formatBytes(bytes),
+    series > 0 ? formatBytes(bytes / series) : "none",
+    Date.now() < end ? "today" : formatAge(Date.now() - end),
+  ]);
+  const names = ["Day (UTC)", "Series", "Blocks", "In blocks", "On disk", "Per series", "Ended"];
+  const choices = DAYS.map((count) => [count, `${count} days`]);
+  const choose = (count) => go(count === DAYS[0] ? "store" : `store?days=${count}`);
+  const more =
+    data.count > Number(DAYS[0])
+      ? el("div", { class: "filters" }, select("Days in the list", choices, limit, choose))
+      : null;
+  const hint =
+    "tessella inspect counts the samples of a day, which takes a read of all its blocks.";
+  return [more, table(names, rows), el("p", { class: "hint" }, hint)].filter((one) => one !== null);
 }

@@ -53,6 +53,7 @@ pub use exemplar::{EXEMPLAR_BYTES_MEAN_MAX, EXEMPLARS_PER_SERIES_MAX};
 pub use follow::{Behind, FollowStats};
 pub use head::TenantSeriesLimits;
 pub use head::cardinality::{Cardinality, Counted};
+pub use head::created::CreatedStats;
 pub use log::queue::BatchReservation;
 pub use lsm::{LEASE_DURATION_MAX, ReadCount, Reader};
 pub use lsm::{SharedMemory, local_folder};
@@ -67,6 +68,7 @@ pub use outcome::{
     RejectCounts, Rejection, SampleKind,
 };
 pub use read::cardinality::{CardinalityQuery, CountChange, DayCardinality, PairChange};
+pub use read::days::DayBlocks;
 pub use remote::{AzureOptions, GcsOptions, RemoteOptions, S3Options, Secret, without_credentials};
 pub use retention::{
     RETENTION_RULES_MAX, Retention, RetentionFloor, RetentionLimit, RetentionRule,

@@ -1,12 +1,13 @@
 //! `status/cardinality`: series of a day by metric and label, with the day before.
+//! `status/created_series`: series created in each of the last 24 hours.
 
 use std::sync::Arc;
 
 use axum::extract::State;
 use axum::response::Response;
-use storage::{CardinalityQuery, CountChange, DayCardinality, PairChange};
+use storage::{CardinalityQuery, CountChange, CreatedStats, DayCardinality, PairChange};
 
-use super::store::limit;
+use super::store::{limit, push_counted};
 use crate::http::api::labels::{in_time, selectors};
 use crate::http::error::ApiError;
 use crate::http::json::body::{Ready, success};
@@ -46,6 +47,33 @@ pub(crate) async fn of_day(
     let metrics = found.series_by_metric.iter().map(|change| change.name.as_str());
     let uses = shared.metric_uses.visible_to(&client, metrics);
     Ok(success(Ready(day_json(&found, &uses, query.label.is_some())), &[], &[]))
+}
+
+/// `/api/v1/status/created_series`: `metric` and `limit`. Not in Prometheus.
+pub(crate) async fn created_series(
+    State(shared): State<Arc<Shared>>,
+    params: Params,
+) -> Result<Response, ApiError> {
+    params.check()?;
+    let limit = limit(params.text("limit")?)?;
+    let metric = Some(params.text("metric")?).filter(|metric| !metric.is_empty());
+    let found = store_of(&shared)?.created_series(metric, limit);
+    Ok(success(Ready(created_json(&found)), &[], &[]))
+}
+
+fn created_json(found: &CreatedStats) -> Vec<u8> {
+    let since = found.since_ms.map_or_else(|| "null".to_owned(), |ms| ms.to_string());
+    let mut json = format!("{{\"since\":{since},\"hours\":[").into_bytes();
+    for (position, (start_ms, count)) in found.hours.iter().enumerate() {
+        let comma = if position > 0 { "," } else { "" };
+        json.extend_from_slice(
+            format!("{comma}{{\"start\":{start_ms},\"value\":{count}}}").as_bytes(),
+        );
+    }
+    json.extend_from_slice(b"],\"metrics\":");
+    push_counted(&mut json, &found.metrics);
+    json.extend_from_slice(format!(",\"others\":{}}}", found.others).as_bytes());
+    json
 }
 
 /// Returns a time of a day in UTC, by default of today.

@@ -5,8 +5,9 @@ use std::sync::Arc;
 use axum::extract::State;
 use axum::response::Response;
 use model::{SourceError, TimeRange};
-use storage::{Cardinality, Counted, DayStats, StoreStats};
+use storage::{Cardinality, Counted, DayBlocks, DayStats, StoreStats};
 
+use crate::http::api::labels::in_time;
 use crate::http::error::ApiError;
 use crate::http::json::body::{Ready, success};
 use crate::http::json::text::push_text;
@@ -74,7 +75,7 @@ fn tsdb_json(found: &Cardinality) -> Vec<u8> {
     json
 }
 
-fn push_counted(json: &mut Vec<u8>, list: &Counted) {
+pub(super) fn push_counted(json: &mut Vec<u8>, list: &Counted) {
     json.push(b'[');
     for (position, (name, count)) in list.iter().enumerate() {
         let opening: &[u8] = if position == 0 { b"{\"name\":" } else { b",{\"name\":" };
@@ -131,6 +132,40 @@ pub(crate) async fn storage(State(shared): State<Arc<Shared>>) -> Result<Respons
     }
     json.extend_from_slice(b"]}");
     Ok(success(Ready(json), &[], &[]))
+}
+
+/// `/api/v1/status/days`: `limit`; the newest sealed days with their blocks. Prometheus has no such
+/// endpoint.
+pub(crate) async fn days(
+    State(shared): State<Arc<Shared>>,
+    params: Params,
+) -> Result<Response, ApiError> {
+    params.check()?;
+    let limit = limit(params.text("limit")?)?;
+    let store = store_of(&shared)?;
+    let lookup = shared.queries.begin_lookup(params.request()).await?;
+    let blocks = in_time(&lookup, store.day_blocks(limit, &lookup.budget)).await?;
+    Ok(success(Ready(days_json(&store.days(), &blocks)), &[], &[]))
+}
+
+/// Encodes the days that have both figures: one may have been deleted in between.
+fn days_json(days: &[DayStats], blocks: &[DayBlocks]) -> Vec<u8> {
+    let mut json = format!("{{\"count\":{},\"days\":[", days.len());
+    let mut comma = "";
+    for of_day in blocks {
+        let Ok(at) = days.binary_search_by_key(&of_day.start_ms, |day| day.start_ms) else {
+            continue;
+        };
+        let day = &days[at];
+        json.push_str(&format!(
+            "{comma}{{\"start\":{},\"end\":{},\"series\":{},\"blocks\":{},\"blockBytes\":{},\
+             \"bytes\":{}}}",
+            day.start_ms, day.end_ms, day.series, of_day.blocks, of_day.block_bytes, day.bytes
+        ));
+        comma = ",";
+    }
+    json.push_str("]}");
+    json.into_bytes()
 }
 
 /// Encodes all but the end; times are in ms since the epoch.

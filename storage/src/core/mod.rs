@@ -106,8 +106,8 @@ impl Core {
 
     /// Returns the targets of a commit.
     pub(crate) fn log_target(&self) -> LogTarget<'_> {
-        let Core { lsm, head, exemplar_ring, metadata, .. } = self;
-        LogTarget { lsm, head, exemplar_ring, metadata }
+        let Core { lsm, head, exemplar_ring, metadata, options, .. } = self;
+        LogTarget { lsm, head, exemplar_ring, metadata, clock: &*options.clock }
     }
 
     /// Observes the clock. Returns the earliest visible time, in ms: the start of the first

@@ -5,6 +5,7 @@
 
 mod active;
 pub(crate) mod cardinality;
+pub(crate) mod created;
 mod drop;
 mod forget;
 mod order;
@@ -34,6 +35,7 @@ use crate::sizes::Sizes;
 use crate::window::Window;
 use active::Active;
 pub(crate) use active::HeadLimits;
+use created::CreatedSeries;
 use order::HeadOrder;
 use series::HeadSeries;
 use slots::SlotPlace;
@@ -67,6 +69,8 @@ pub(crate) struct Head {
     generation: AtomicU64,
     /// Counts of active series.
     active: Active,
+    /// Series created by commits.
+    pub(crate) created: CreatedSeries,
     /// Approximate bytes in memory, without the index.
     series_bytes: AtomicUsize,
     /// Approximate bytes of the index in memory.
@@ -125,6 +129,7 @@ impl Head {
             open_windows: Mutex::default(),
             generation: AtomicU64::new(0),
             active: Active::new(tenant_label),
+            created: CreatedSeries::default(),
             series_bytes: AtomicUsize::new(0),
             index_bytes: AtomicUsize::new(0),
             limits,

@@ -33,6 +33,7 @@ use crate::head::Head;
 use crate::keys;
 use crate::lsm::{Lsm, WriteSet};
 use crate::metadata::{Metadata, MetadataStage};
+use crate::options::Clock;
 use crate::outcome::{AppendOutcome, ExemplarCounts};
 use crate::retention::RetentionFloors;
 use crate::samples::scratch::Scratch;
@@ -91,6 +92,7 @@ pub(crate) struct LogTarget<'a> {
     pub(crate) head: &'a Head,
     pub(crate) exemplar_ring: &'a ExemplarRing,
     pub(crate) metadata: &'a Metadata,
+    pub(crate) clock: &'a dyn Clock,
 }
 
 /// Result of a commit.
@@ -214,7 +216,7 @@ impl Log {
     /// Makes the record durable with exemplars and metadata, then applies them. Returns the length
     /// of the record.
     async fn write_and_apply(&mut self, target: &LogTarget<'_>) -> Result<usize, StoreError> {
-        let LogTarget { lsm, head, exemplar_ring, metadata } = *target;
+        let LogTarget { lsm, head, exemplar_ring, metadata, clock } = *target;
         let has_record = !self.record.runs.is_empty();
         if !has_record && self.staged_exemplars.is_empty() && self.staged_metadata.is_empty() {
             return Ok(0);
@@ -234,6 +236,8 @@ impl Log {
         exemplar_ring.apply(&mut self.staged_exemplars, exemplar_bytes);
         metadata.apply(&mut self.staged_metadata);
         if has_record {
+            let metrics = self.created.iter().map(|(_, labels)| labels.metric_name());
+            head.created.note(clock.now_ms(), metrics);
             self.apply_record(head, log_bytes);
         }
         Ok(log_bytes)

@@ -5,6 +5,7 @@
 
 pub(crate) mod blocks;
 pub(crate) mod cardinality;
+pub(crate) mod days;
 pub(crate) mod names;
 mod partition;
 pub(crate) mod select;

@@ -21,6 +21,7 @@ use crate::error::StoreError;
 use crate::follow::{Behind, Follower, Progress};
 use crate::head::TenantSeriesLimits;
 use crate::head::cardinality::Cardinality;
+use crate::head::created::CreatedStats;
 use crate::keys;
 use crate::log::queue::{BatchReservation, PendingWrite};
 use crate::lsm::WriteSet;
@@ -279,6 +280,12 @@ impl Store {
     /// [`StoreOptions::tenant_label`]: crate::StoreOptions::tenant_label
     pub fn set_tenant_limits(&self, limits: TenantSeriesLimits) {
         self.core.head.set_tenant_limits(limits);
+    }
+
+    /// Returns the series that commits have created in the last 24 hours, of one metric or of all.
+    /// `limit` is the maximum number of listed metrics.
+    pub fn created_series(&self, metric: Option<&str>, limit: usize) -> CreatedStats {
+        self.core.head.created.stats(self.now_ms(), metric, limit)
     }
 
     /// Returns the time of the store's clock, in ms since the epoch.

@@ -10,6 +10,7 @@ use model::{
 
 use super::Store;
 use crate::read::cardinality::{self, CardinalityQuery, DayCardinality};
+use crate::read::days::{DayBlocks, day_blocks};
 use crate::read::names;
 use crate::read::select::{Pin, is_lost, select};
 use crate::read::series;
@@ -41,6 +42,20 @@ impl Store {
             cardinality::cardinality(&self.core, &pin, query, budget).await
         })
         .await
+    }
+
+    /// Counts the blocks of at most `days_max` of the newest sealed days, the newest first. Reads
+    /// run directories, not blocks.
+    ///
+    /// Errors: the lookup exceeds its budget, or the directories cannot be read.
+    pub async fn day_blocks(
+        &self,
+        days_max: usize,
+        budget: &Budget,
+    ) -> Result<Vec<DayBlocks>, SourceError> {
+        let pin = Pin::new(&self.core);
+        let read = move |pin| async move { day_blocks(&self.core, &pin, days_max, budget).await };
+        self.read_twice(pin, read).await
     }
 }
 

@@ -12,7 +12,7 @@ use slatedb::object_store::ObjectStore;
 use super::harness::{self, labels, open_with};
 use crate::sizes::Sizes;
 use crate::window::{PARTITION_MS, WINDOW_MS};
-use crate::{CardinalityQuery, CountChange, Store, StoreOptions};
+use crate::{CardinalityQuery, Clock, CountChange, ManualClock, Store, StoreOptions};
 
 const DAY: i64 = 20_000;
 
@@ -174,6 +174,55 @@ fn counts_of_many_series_are_those_of_lookups() {
 }
 
 #[test]
+fn only_the_newest_days_are_counted() {
+    harness::run(async {
+        let store = harness::open(&harness::memory()).await.unwrap();
+        for day in DAY..DAY + 3 {
+            write(&store, day, 3, 0..10).await;
+        }
+        store.seal_all().await.unwrap();
+        let counted = async |days_max| {
+            let days = store.day_blocks(days_max, &Budget::unlimited()).await.unwrap();
+            days.iter().map(|of_day| of_day.start_ms / PARTITION_MS - DAY).collect::<Vec<_>>()
+        };
+        assert_eq!(counted(2).await, [2, 1]);
+        assert_eq!(counted(10).await, [2, 1, 0]);
+        // Five metrics of two series each, so a block for each.
+        let newest = store.day_blocks(1, &Budget::unlimited()).await.unwrap()[0];
+        assert_eq!(newest.blocks, 5);
+    });
+}
+
+#[test]
+fn series_are_counted_as_created_by_commits_alone() {
+    const HOUR_MS: i64 = 3_600_000;
+    harness::run(async {
+        let clock = Arc::new(ManualClock::new(DAY * PARTITION_MS + 5 * WINDOW_MS));
+        let options = StoreOptions { clock: Arc::clone(&clock) as _, ..harness::options() };
+        let objects = harness::memory();
+        let store = open_with(&objects, options.clone()).await.unwrap();
+        assert_eq!(store.created_series(None, 10).since_ms, None);
+        write(&store, DAY, 3, 0..10).await;
+        clock.set(clock.now_ms() + HOUR_MS);
+        // Five of them are known.
+        write(&store, DAY, 4, 5..16).await;
+        let counts = |store: &Store, metric: Option<&str>| {
+            let hours = store.created_series(metric, 10).hours;
+            hours.iter().rev().take(2).map(|(_, count)| *count).collect::<Vec<_>>()
+        };
+        assert_eq!((counts(&store, None), counts(&store, Some("m0"))), (vec![6, 10], vec![2, 2]));
+        let metrics = store.created_series(None, 2).metrics;
+        assert_eq!(metrics, [("m0".to_owned(), 4), ("m1".to_owned(), 3)]);
+        store.close().await.unwrap();
+        // A replay creates no series.
+        let store = open_with(&objects, options).await.unwrap();
+        write(&store, DAY, 4, 15..17).await;
+        assert_eq!(counts(&store, None), [1, 0]);
+        assert_eq!(store.created_series(None, 10).since_ms, Some(clock.now_ms()));
+    });
+}
+
+#[test]
 fn a_canceled_count_ends() {
     harness::run(async {
         let store = harness::open(&harness::memory()).await.unwrap();
@@ -188,6 +237,8 @@ fn a_canceled_count_ends() {
             limit: 10,
         };
         let found = store.day_cardinality(&query, &budget).await;
+        assert!(matches!(found, Err(SourceError::Budget(BudgetError::Canceled))), "{found:?}");
+        let found = store.day_blocks(10, &budget).await;
         assert!(matches!(found, Err(SourceError::Budget(BudgetError::Canceled))), "{found:?}");
     });
 }

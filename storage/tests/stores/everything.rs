@@ -12,7 +12,8 @@ use model::{
     HistogramSample, Labels, Matcher, MetricKind, MetricMetadata, ResetHint, SampleBatch,
     Selection, Source, Span, TimeRange,
 };
-use storage::{ManualClock, RetentionRule, Store, StoreOptions, audit};
+use storage::audit::{self, PartitionSurvey};
+use storage::{DayBlocks, ManualClock, RetentionRule, Store, StoreOptions};
 
 use crate::{DAY_MS, each_store, run};
 
@@ -348,8 +349,9 @@ fn stores_with_everything_are_opened() {
     each_store("everything", |url| run(write(url)), |url, name| run(check(url, name)));
 }
 
-/// Checks that the store has all this, as nothing was cleaned up at its end.
-async fn check_survey(url: &str, options: &StoreOptions, name: &str) {
+/// Checks that the store has all this, as nothing was cleaned up at its end. Returns the blocks of
+/// its days, the newest day first.
+async fn check_survey(url: &str, options: &StoreOptions, name: &str) -> Vec<DayBlocks> {
     let survey = audit::survey(url, options, &mut |_, _| {}).await.unwrap();
     assert!(survey.owner.is_some(), "{name}: it was closed");
     let masking = survey.tombstones.iter().filter(|tombstone| !tombstone.is_cleaned);
@@ -359,6 +361,11 @@ async fn check_survey(url: &str, options: &StoreOptions, name: &str) {
     assert!(survey.partitions.iter().all(|p| p.series_gone > 0 && p.runs > 1), "{name}");
     let first_ms = survey.log.times_ms.unwrap().start_ms;
     assert!(first_ms < END_MS - KEPT_MS, "{name}: the log has nothing of days that are gone");
+    let blocks = |day: &PartitionSurvey| {
+        let PartitionSurvey { start_ms, blocks, block_bytes, .. } = *day;
+        DayBlocks { start_ms, blocks, block_bytes }
+    };
+    survey.partitions.iter().rev().map(blocks).collect()
 }
 
 /// Checks that no samples are written that are beyond the retention or that a rule has expired.
@@ -376,7 +383,7 @@ async fn check_expired(store: &Store, name: &str) {
 
 async fn check(url: &str, name: &str) {
     let clock = Arc::new(ManualClock::new(END_MS));
-    check_survey(url, &options(&clock), name).await;
+    let blocks = check_survey(url, &options(&clock), name).await;
     let open = || async {
         let opening = Store::open(url, options(&clock));
         let opened = tokio::time::timeout(Duration::from_secs(60), opening).await.unwrap();
@@ -384,6 +391,10 @@ async fn check(url: &str, name: &str) {
     };
     for round in 0..3 {
         let store = open().await;
+        if round == 0 {
+            let counted = store.day_blocks(10, &Budget::unlimited()).await.unwrap();
+            assert_eq!(counted, blocks, "{name}");
+        }
         let found = read(&store).await;
         for (labels, samples) in expected() {
             assert_eq!(found.get(&labels), Some(&samples), "{name} {round} {labels}");

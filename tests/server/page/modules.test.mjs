@@ -9,7 +9,7 @@ import { decode, encode, newPanel } from "../../../src/ui/address.js";
 import { candidates, contextAt, ranked, taken } from "../../../src/ui/complete.js";
 import { linePoints, stacked } from "../../../src/ui/decimate.js";
 import { classify, cut } from "../../../src/ui/lexer.js";
-import { narrowed, queryAddress } from "../../../src/ui/links.js";
+import { metricOf, narrowed, queryAddress } from "../../../src/ui/links.js";
 import { gridRows, sharedLabels, summary } from "../../../src/ui/matrix.js";
 import { changeText, describe, labelCounts, suggestedQueries } from "../../../src/ui/metrics.js";
 import * as numbers from "../../../src/ui/numbers.js";
@@ -536,6 +536,22 @@ test("the files of the page are less than 200 KiB when compressed", () => {
   const sizes = names.map((name) => gzipSync(readFileSync(new URL(name, folder))).length);
   const total = sizes.reduce((sum, size) => sum + size, 0);
   assert.ok(names.length > 20 && total < 200 << 10, `${total} bytes`);
+});
+
+test("a selector of one metric names it", () => {
+  for (const [selector, expected] of [
+    ["up", "up"],
+    [" a:b_c ", "a:b_c"],
+    ['{__name__="demo load"}', "demo load"],
+    ['{ __name__ = "a\\"\\\\b" }', 'a"\\b'],
+    ['{__name__="up",job="a"}', null],
+    ['{job="up"}', null],
+    ['{__name__=~"up"}', null],
+    ['up{job="a"}', null],
+    ["", null],
+  ]) {
+    assert.equal(metricOf(selector), expected, selector);
+  }
 });
 
 test("a selector is narrowed by one matcher", () => {

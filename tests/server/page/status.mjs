@@ -49,6 +49,7 @@ test("the status shows the store and empty sections", async () => {
     assert.match(await part.textContent(), /Retention.*unlimited.*Growth per day/);
     assert.match(await part.textContent(), /Hit rate.*decoded samples.*MiB/);
     assert.match(await part.textContent(), /Segments to compact\d.*Queries\d/);
+    await part.filter({ hasText: /No sealed day yet|Day \(UTC\)/ }).waitFor();
     await shot(page, "store");
     await shows("Flags", "--storage.url");
     await part.getByRole("searchbox").fill("query.timeout");
@@ -67,6 +68,43 @@ test("the status shows the store and empty sections", async () => {
     await shot(page, "alerts");
     await page.goBack();
     await part.filter({ hasText: "No rules" }).waitFor();
+  });
+});
+
+test("the store lists its days, as many as are chosen", async () => {
+  const DAY = 86_400_000;
+  await withPage("status", async (page) => {
+    const asked = [];
+    await page.route("**/api/v1/status/days*", (route) => {
+      const limit = Number(new URL(route.request().url()).searchParams.get("limit"));
+      asked.push(limit);
+      const day = (_, at) => {
+        const start = (20_000 - at) * DAY;
+        const sizes = { series: 4, blocks: 2_000, blockBytes: 3 << 20, bytes: 4 << 20 };
+        return { start, end: start + DAY, ...sizes };
+      };
+      const days = Array.from({ length: Math.min(limit, 12) }, day);
+      return route.fulfill({ json: { status: "success", data: { count: 12, days } } });
+    });
+    await page.locator(".parts a").filter({ hasText: "Store" }).click();
+    const rows = page.locator("table").last().locator("tbody tr");
+    await rows.nth(9).waitFor();
+    assert.equal(await rows.count(), 10);
+    assert.match(
+      await rows.first().textContent(),
+      /^2024-10-0442\u202f0003 MiB4 MiB1 MiB\d+y ago$/,
+    );
+    await page.getByLabel("Days in the list").selectOption("50");
+    await rows.nth(11).waitFor();
+    assert.match(page.url(), /store\?days=50$/);
+    assert.deepEqual(asked, [10, 50]);
+    await page.unroute("**/api/v1/status/days*");
+    await page.route("**/api/v1/status/days*", (route) =>
+      route.fulfill({ status: 422, json: { status: "error", error: "too slow" } }),
+    );
+    await page.reload();
+    await page.getByRole("alert").filter({ hasText: "too slow" }).waitFor();
+    await page.locator(".part").filter({ hasText: "Series in memory" }).waitFor();
   });
 });
 
@@ -139,8 +177,15 @@ test("an active query can be canceled, if the server allows it", async () => {
 test("the cardinality explorer leads from a metric to a label to a value", async () => {
   const link = (page, name) => page.locator(".lists a").filter({ hasText: name }).first();
   await withPage("tsdb-status", async (page) => {
+    const created = page.locator(".hours");
+    await created.waitFor();
+    assert.equal(await created.locator("span").count(), 24);
+    await page.locator("table").last().filter({ hasText: "demo_load100" }).waitFor();
     await link(page, /^demo_load$/).click();
     await page.waitForURL(/match=/);
+    await page.waitForFunction(() =>
+      /^Series created: 100 in 24 hours/.test(document.querySelector(".hours")?.ariaLabel),
+    );
     const series = page.locator(".figures").first();
     await series.filter({ hasText: /\(UTC\)100/ }).waitFor();
     assert.equal(await page.locator(".filters .wide").inputValue(), '{__name__="demo_load"}');

@@ -118,6 +118,32 @@ async fn a_tenant_counts_its_own_series() {
 }
 
 #[tokio::test]
+async fn created_series_are_counted_by_metric() {
+    let router = holding(&[]).await;
+    let found = async |parameters: &str| {
+        let path = format!("/api/v1/status/created_series?{parameters}");
+        let answer = ask(&router, "GET", &path).await;
+        assert_eq!(answer.status, 200, "{}", answer.text);
+        let data = serde_json::from_str::<Value>(&answer.text).unwrap()["data"].clone();
+        let hours = data["hours"].as_array().unwrap().clone();
+        assert_eq!(hours.len(), 24);
+        let sum: u64 = hours.iter().map(|hour| hour["value"].as_u64().unwrap()).sum();
+        (data, sum)
+    };
+    let (all, created) = found("").await;
+    assert_eq!((created, &all["others"], all["since"].is_i64()), (6, &json!(0), true));
+    let metrics = json!([
+        {"name": "up", "value": 4}, {"name": "new", "value": 1}, {"name": "old", "value": 1}
+    ]);
+    assert_eq!(all["metrics"], metrics);
+    assert_eq!(found("metric=up&limit=1").await.1, 4);
+    assert_eq!(found("metric=none").await.1, 0);
+    assert_eq!(found("limit=1").await.0["metrics"].as_array().unwrap().len(), 1);
+    let refused = ask(&router, "GET", "/api/v1/status/created_series?limit=0").await;
+    assert_eq!(refused.status, 400);
+}
+
+#[tokio::test]
 async fn wrong_parameters_are_named() {
     let router = holding(&[]).await;
     let day = |text: &str| {

@@ -117,6 +117,35 @@ async fn the_store_tells_its_days_and_caches() {
 }
 
 #[tokio::test]
+async fn sealed_days_have_their_blocks() {
+    let options = StoreOptions { background: false, ..StoreOptions::default() };
+    let store = Arc::new(Store::open("memory:///", options).await.unwrap());
+    let shared = shared_with(&[]);
+    shared.set_store(&store);
+    let router = router(shared);
+    let empty = r#"{"status":"success","data":{"count":0,"days":[]}}"#;
+    check(&router, &[("/api/v1/status/days", 200, empty)]).await;
+    for time_ms in [1000, 86_400_000, 86_400_001] {
+        let mut batch = Batch::default();
+        for name in ["up", "down"] {
+            batch.push(&Labels::from_pairs([("__name__", name)]), &[(time_ms, 1.0)]);
+        }
+        store.append(batch).await.unwrap();
+    }
+    store.seal_all().await.unwrap();
+    let answer = ask(&router, "GET", "/api/v1/status/days?limit=1").await;
+    let data = serde_json::from_str::<serde_json::Value>(&answer.text).unwrap()["data"].clone();
+    assert_eq!((&data["count"], data["days"].as_array().unwrap().len()), (&2.into(), 1));
+    let day = &data["days"][0];
+    assert_eq!((&day["start"], &day["end"]), (&86_400_000.into(), &172_800_000.into()));
+    assert_eq!((&day["series"], &day["blocks"]), (&2.into(), &2.into()));
+    // SlateDB may not have written an SST yet.
+    assert!(day["blockBytes"].as_u64().unwrap() > 0 && day["bytes"].is_u64());
+    let refused = error("bad_data", "limit must be a positive number");
+    check(&router, &[("/api/v1/status/days?limit=0", 400, &refused)]).await;
+}
+
+#[tokio::test]
 async fn the_store_tells_its_retention_and_growth() {
     const DAY_MS: i64 = 86_400_000;
     let clock = Arc::new(ManualClock::new(20_000 * DAY_MS + 1));

@@ -58,7 +58,7 @@ const OF_TENANTS: [&str; 24] = [
 ];
 
 /// Endpoints of the operator, which requests with a tenant may not use.
-const OF_OPERATOR: [&str; 14] = [
+const OF_OPERATOR: [&str; 16] = [
     "GET /metrics",
     "GET /debug/pprof/{name}",
     "POST /-/reload",
@@ -68,6 +68,8 @@ const OF_OPERATOR: [&str; 14] = [
     "GET /api/v1/status/flags",
     "GET /api/v1/status/runtimeinfo",
     "GET /api/v1/status/storage",
+    "GET /api/v1/status/days",
+    "GET /api/v1/status/created_series",
     "GET /api/v1/status/tsdb/blocks",
     "GET /api/v1/status/self_metrics",
     "POST /api/v1/admin/tsdb/clean_tombstones",
