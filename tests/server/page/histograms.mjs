@@ -1,4 +1,4 @@
-// Histograms and exemplars of the tests, written by OTLP.
+// Histograms, exemplars and counters of the tests, written by OTLP.
 
 import assert from "node:assert/strict";
 
@@ -53,6 +53,52 @@ export async function writeHistograms() {
     },
     { name: "demo_classic", histogram: { dataPoints: classic, aggregationTemporality: 2 } },
   ];
+  await send(metrics);
+}
+
+const HOUR_MS = 3_600_000;
+/** Requests a minute by route. */
+const ROUTES = { "/": 300, "/cart": 120, "/pay": 30 };
+
+/**
+ * Writes the counter demo_requests_total of two hours, today and a week ago, and the gauge
+ * demo_limit, which "/pay" does not have. A week ago there were half as many requests.
+ */
+export async function writeRequests() {
+  const [requests, limits] = [[], []];
+  for (const [weeks, share] of [
+    [1, 0.5],
+    [0, 1],
+  ]) {
+    const endMs = END_MS - weeks * 7 * 24 * HOUR_MS;
+    for (let minute = 0; minute <= 120; minute++) {
+      const nanos = `${endMs - 2 * HOUR_MS + minute * 60_000}000000`;
+      for (const [route, rate] of Object.entries(ROUTES)) {
+        for (const [code, part] of [
+          ["200", 0.95],
+          ["500", 0.05],
+        ]) {
+          const wave = minute + 20 * Math.sin(minute / 20);
+          const asDouble = Math.round((wave + 20) * rate * part * share);
+          const startTimeUnixNano = `${endMs - 2 * HOUR_MS}000000`;
+          const point = { startTimeUnixNano, timeUnixNano: nanos, asDouble };
+          requests.push({ ...point, attributes: attributes({ route, code }) });
+        }
+        if (route !== "/pay") {
+          const point = { timeUnixNano: nanos, asDouble: rate / 30 };
+          limits.push({ ...point, attributes: attributes({ route }) });
+        }
+      }
+    }
+  }
+  const sum = { dataPoints: requests, aggregationTemporality: 2, isMonotonic: true };
+  await send([
+    { name: "demo_requests", description: "Requests of the shop.", sum },
+    { name: "demo_limit", description: "Requests per second.", gauge: { dataPoints: limits } },
+  ]);
+}
+
+async function send(metrics) {
   const resource = { attributes: [] };
   const body = JSON.stringify({ resourceMetrics: [{ resource, scopeMetrics: [{ metrics }] }] });
   const headers = { "content-type": "application/json" };

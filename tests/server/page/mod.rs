@@ -17,7 +17,7 @@ const SAMPLES_PER_SERIES: i64 = 500;
 const STEP_MS: i64 = 15_000;
 
 /// Files of tests in the browser.
-const BROWSER_TESTS: [&str; 7] = [
+const BROWSER_TESTS: [&str; 8] = [
     "browser.mjs",
     "writing.mjs",
     "charts.mjs",
@@ -25,6 +25,7 @@ const BROWSER_TESTS: [&str; 7] = [
     "results.mjs",
     "status.mjs",
     "accessibility.mjs",
+    "tasks.mjs",
 ];
 
 fn folder() -> PathBuf {
@@ -69,7 +70,8 @@ fn the_page_works_in_a_browser() {
     }
     let directory = temporary_directory("ui");
     // OTLP in JSON is how the tests write histograms and exemplars.
-    let server = Server::start(&directory.path().join("data"), &["--web.enable-otlp-receiver"]);
+    let flags = ["--web.enable-otlp-receiver", "--web.enable-admin-api"];
+    let server = Server::start(&directory.path().join("data"), &flags);
     let end_ms = write_load(&server.address);
     wait_for_own_metrics(&server.address);
     let output = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap().join("ui");
