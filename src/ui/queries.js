@@ -65,19 +65,20 @@ function queryTable(heads, rows) {
   return el("div", { class: "scrolled queries-list" }, whole);
 }
 
-/** The text of a query, with links to the query page. */
-function queryText(query, go) {
+/**
+ * The text of a query, with links to the query page, and with a button if there is one. A lookup has
+ * no times, and no plan.
+ */
+function queryText(query, go, pressed = null) {
+  const link = (text, tab, name) =>
+    pageLink(text, queryAddress(query, tab), go, { "aria-label": `${name} ${query.query}` });
+  const isQuery = query.time !== undefined || query.start !== undefined;
+  const links = isQuery
+    ? [link("Explain", "explain", "Explain"), link("Graph", "graph", "Graph of")]
+    : [];
   const tenants = query.tenants ? el("span", { class: "hint" }, `tenant ${query.tenants}`) : null;
-  const links = el("span", { class: "links" }, [
-    pageLink("Explain", queryAddress(query, "explain"), go, {
-      "aria-label": `Explain ${query.query}`,
-    }),
-    pageLink("Graph", queryAddress(query, "graph"), go, {
-      "aria-label": `Graph of ${query.query}`,
-    }),
-    tenants,
-  ]);
-  return [el("code", { class: "query-text" }, query.query), links];
+  const line = el("span", { class: "links" }, links, tenants, pressed);
+  return [el("code", { class: "query-text" }, query.query), line];
 }
 
 /** The queries that wait, run or send their response. */
@@ -116,9 +117,6 @@ export async function activeQueries({ go, signal, refresh }) {
 function activeTable(queries, cancel, go) {
   const names = ["State", "Age", "Client", "Series", "Samples", "Memory", "Reads"];
   const heads = names.map((name) => el("th", { scope: "col", class: "number" }, name));
-  if (cancel !== null) {
-    heads.push(el("th", { scope: "col", "aria-label": "Cancel" }));
-  }
   const rows = queries.map((query) => {
     const { cost } = query;
     const texts = [
@@ -131,16 +129,10 @@ function activeTable(queries, cancel, go) {
       formatCount(cost.objectStoreReads),
     ];
     const cells = texts.map((text) => el("td", { class: "number" }, text));
-    if (cancel !== null) {
-      const pressed = button("Cancel", () => cancel(query, pressed), {
-        "aria-label": `Cancel ${query.query}`,
-      });
-      cells.push(el("td", {}, pressed));
-    }
-    // A lookup has no times, and no plan.
-    const isQuery = query.time !== undefined || query.start !== undefined;
-    const text = isQuery ? queryText(query, go) : el("code", { class: "query-text" }, query.query);
-    return el("tr", {}, el("td", {}, text), cells);
+    const properties = { "aria-label": `Cancel ${query.query}` };
+    const pressed =
+      cancel === null ? null : button("Cancel", () => cancel(query, pressed), properties);
+    return el("tr", {}, el("td", {}, queryText(query, go, pressed)), cells);
   });
   return queryTable(heads, rows);
 }
