@@ -10,7 +10,7 @@ use std::sync::Arc;
 use model::labels::is_valid_label_name;
 use model::{
     Answer, BoxFuture, Budget, Cursor, ExemplarQuery, KnownMetric, Labels, MatchOp, Matcher,
-    MetadataQuery, Selection, SeriesExemplars, SeriesSet, Source, SourceError,
+    MetadataQuery, Selection, SeriesExemplars, SeriesSet, SmolStr, Source, SourceError,
 };
 
 /// Bytes that a series with external labels takes besides its labels.
@@ -114,12 +114,12 @@ impl Source for ExternalSource {
         &'a self,
         query: &'a MetadataQuery,
         budget: &'a Budget,
-    ) -> BoxFuture<'a, Result<Vec<String>, SourceError>> {
+    ) -> BoxFuture<'a, Result<Vec<SmolStr>, SourceError>> {
         Box::pin(async move {
             let Some(stored) = self.stored_query(query) else { return Ok(Vec::new()) };
             let mut names = self.inner.label_names(&stored, budget).await?;
             if !names.is_empty() {
-                names.extend(self.labels.iter().map(|(name, _)| name.to_owned()));
+                names.extend(self.labels.iter().map(|(name, _)| SmolStr::new(name)));
                 names.sort();
                 names.dedup();
                 limit(&mut names, query.limit);
@@ -133,7 +133,7 @@ impl Source for ExternalSource {
         name: &'a str,
         query: &'a MetadataQuery,
         budget: &'a Budget,
-    ) -> BoxFuture<'a, Result<Vec<String>, SourceError>> {
+    ) -> BoxFuture<'a, Result<Vec<SmolStr>, SourceError>> {
         Box::pin(async move {
             let Some(stored) = self.stored_query(query) else { return Ok(Vec::new()) };
             let value = self.labels.get(name);
@@ -142,7 +142,7 @@ impl Source for ExternalSource {
             }
             let one = MetadataQuery { limit: 1, ..stored };
             let has_series = !self.inner.label_names(&one, budget).await?.is_empty();
-            Ok(if has_series { vec![value.to_owned()] } else { Vec::new() })
+            Ok(if has_series { vec![SmolStr::new(value)] } else { Vec::new() })
         })
     }
 

@@ -15,7 +15,7 @@ use clap::Parser;
 use engine::{Engine, EngineOptions, QueryOptions};
 use model::{
     Batch, BoxFuture, Budget, Labels, MatchOp, Matcher, MetadataQuery, Selection, SeriesSet,
-    Source, SourceError, TimeRange,
+    SmolStr, Source, SourceError, TimeRange,
 };
 use storage::{Reader, SharedMemory, Store, StoreOptions, StoreStats};
 use tokio::runtime::Runtime;
@@ -360,7 +360,7 @@ impl Source for OfSamples {
         &'a self,
         query: &'a MetadataQuery,
         budget: &'a Budget,
-    ) -> BoxFuture<'a, Result<Vec<String>, SourceError>> {
+    ) -> BoxFuture<'a, Result<Vec<SmolStr>, SourceError>> {
         self.0.label_names(query, budget)
     }
 
@@ -369,7 +369,7 @@ impl Source for OfSamples {
         name: &'a str,
         query: &'a MetadataQuery,
         budget: &'a Budget,
-    ) -> BoxFuture<'a, Result<Vec<String>, SourceError>> {
+    ) -> BoxFuture<'a, Result<Vec<SmolStr>, SourceError>> {
         self.0.label_values(name, query, budget)
     }
 }

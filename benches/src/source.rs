@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use model::{
     Advance, BoxFuture, Budget, Cursor, Labels, Matcher, MetadataQuery, SampleBatch, Selection,
-    SeriesSet, Source, SourceError,
+    SeriesSet, SmolStr, Source, SourceError,
 };
 use storage::chunk::{self, CHUNK_PADDING_BYTES, ChunkError, Decoder, FrameHeader};
 
@@ -113,7 +113,7 @@ impl Source for ChunkSource {
         &'a self,
         _query: &'a MetadataQuery,
         _budget: &'a Budget,
-    ) -> BoxFuture<'a, Result<Vec<String>, SourceError>> {
+    ) -> BoxFuture<'a, Result<Vec<SmolStr>, SourceError>> {
         Box::pin(async { unreachable!("{LOOKUPS}") })
     }
 
@@ -122,7 +122,7 @@ impl Source for ChunkSource {
         _name: &'a str,
         _query: &'a MetadataQuery,
         _budget: &'a Budget,
-    ) -> BoxFuture<'a, Result<Vec<String>, SourceError>> {
+    ) -> BoxFuture<'a, Result<Vec<SmolStr>, SourceError>> {
         Box::pin(async { unreachable!("{LOOKUPS}") })
     }
 }

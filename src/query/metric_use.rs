@@ -9,7 +9,7 @@ use std::time::{Instant, SystemTime};
 
 use model::{
     Answer, BoxFuture, Budget, ExemplarQuery, KnownMetric, Labels, METRIC_NAME, MatchOp,
-    MetadataQuery, Selection, SeriesExemplars, SeriesSet, Source, SourceError,
+    MetadataQuery, Selection, SeriesExemplars, SeriesSet, SmolStr, Source, SourceError,
 };
 
 use super::active::Client;
@@ -132,7 +132,7 @@ impl Source for NotingSource {
         &'a self,
         query: &'a MetadataQuery,
         budget: &'a Budget,
-    ) -> BoxFuture<'a, Result<Vec<String>, SourceError>> {
+    ) -> BoxFuture<'a, Result<Vec<SmolStr>, SourceError>> {
         self.inner.label_names(query, budget)
     }
 
@@ -141,7 +141,7 @@ impl Source for NotingSource {
         name: &'a str,
         query: &'a MetadataQuery,
         budget: &'a Budget,
-    ) -> BoxFuture<'a, Result<Vec<String>, SourceError>> {
+    ) -> BoxFuture<'a, Result<Vec<SmolStr>, SourceError>> {
         self.inner.label_values(name, query, budget)
     }
 

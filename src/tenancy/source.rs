@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use model::{
     Answer, BoxFuture, Budget, ExemplarQuery, KnownMetric, Labels, Matcher, MetadataQuery,
-    MetricMetadata, Selection, SeriesExemplars, SeriesSet, Source, SourceError,
+    MetricMetadata, Selection, SeriesExemplars, SeriesSet, SmolStr, Source, SourceError,
 };
 
 use super::label::metadata_name;
@@ -82,7 +82,7 @@ impl Source for TenantSource {
         &'a self,
         query: &'a MetadataQuery,
         budget: &'a Budget,
-    ) -> BoxFuture<'a, Result<Vec<String>, SourceError>> {
+    ) -> BoxFuture<'a, Result<Vec<SmolStr>, SourceError>> {
         Box::pin(async move { self.inner.label_names(&self.query(query), budget).await })
     }
 
@@ -91,7 +91,7 @@ impl Source for TenantSource {
         name: &'a str,
         query: &'a MetadataQuery,
         budget: &'a Budget,
-    ) -> BoxFuture<'a, Result<Vec<String>, SourceError>> {
+    ) -> BoxFuture<'a, Result<Vec<SmolStr>, SourceError>> {
         Box::pin(async move { self.inner.label_values(name, &self.query(query), budget).await })
     }
 

@@ -13,7 +13,7 @@ use futures::executor::block_on;
 use model::memory::MemorySource;
 use model::{
     Advance, BoxFuture, Budget, BudgetLimits, Cursor, Histogram, Labels, MetadataQuery,
-    SampleBatch, Selection, SeriesSet, Source, SourceError, Span, StepRanges,
+    SampleBatch, Selection, SeriesSet, SmolStr, Source, SourceError, Span, StepRanges,
 };
 
 #[global_allocator]
@@ -51,7 +51,7 @@ impl Source for Decoding {
         &'a self,
         query: &'a MetadataQuery,
         budget: &'a Budget,
-    ) -> BoxFuture<'a, Result<Vec<String>, SourceError>> {
+    ) -> BoxFuture<'a, Result<Vec<SmolStr>, SourceError>> {
         self.0.label_names(query, budget)
     }
 
@@ -60,7 +60,7 @@ impl Source for Decoding {
         name: &'a str,
         query: &'a MetadataQuery,
         budget: &'a Budget,
-    ) -> BoxFuture<'a, Result<Vec<String>, SourceError>> {
+    ) -> BoxFuture<'a, Result<Vec<SmolStr>, SourceError>> {
         self.0.label_values(name, query, budget)
     }
 }

@@ -1,6 +1,6 @@
 use futures::executor::block_on;
 use model::memory::MemorySource;
-use model::{BoxFuture, Histogram, Labels, MetadataQuery, Selection, SourceError};
+use model::{BoxFuture, Histogram, Labels, MetadataQuery, Selection, SmolStr, SourceError};
 
 use super::*;
 use crate::result::{SampleValue, Value};
@@ -148,7 +148,7 @@ impl Source for Silent {
         &'a self,
         _query: &'a MetadataQuery,
         _budget: &'a Budget,
-    ) -> BoxFuture<'a, Result<Vec<String>, SourceError>> {
+    ) -> BoxFuture<'a, Result<Vec<SmolStr>, SourceError>> {
         Box::pin(std::future::pending())
     }
 
@@ -157,7 +157,7 @@ impl Source for Silent {
         _name: &'a str,
         _query: &'a MetadataQuery,
         _budget: &'a Budget,
-    ) -> BoxFuture<'a, Result<Vec<String>, SourceError>> {
+    ) -> BoxFuture<'a, Result<Vec<SmolStr>, SourceError>> {
         Box::pin(std::future::pending())
     }
 }

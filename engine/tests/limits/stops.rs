@@ -9,7 +9,7 @@ use futures::executor::block_on;
 use model::memory::MemorySource;
 use model::{
     Advance, BoxFuture, Budget, BudgetError, Cursor, Labels, MetadataQuery, SampleBatch, Selection,
-    SeriesSet, Source, SourceError,
+    SeriesSet, SmolStr, Source, SourceError,
 };
 
 const SERIES: usize = 6_000;
@@ -64,7 +64,7 @@ impl Source for Leaving {
         &'a self,
         query: &'a MetadataQuery,
         budget: &'a Budget,
-    ) -> BoxFuture<'a, Result<Vec<String>, SourceError>> {
+    ) -> BoxFuture<'a, Result<Vec<SmolStr>, SourceError>> {
         self.inner.label_names(query, budget)
     }
 
@@ -73,7 +73,7 @@ impl Source for Leaving {
         name: &'a str,
         query: &'a MetadataQuery,
         budget: &'a Budget,
-    ) -> BoxFuture<'a, Result<Vec<String>, SourceError>> {
+    ) -> BoxFuture<'a, Result<Vec<SmolStr>, SourceError>> {
         self.inner.label_values(name, query, budget)
     }
 }

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use model::memory::MemorySource;
 use model::{
-    BoxFuture, Budget, Cursor, Labels, MetadataQuery, Selection, SeriesSet, Source, SourceError,
+    BoxFuture, Budget, Cursor, Labels, MetadataQuery, Selection, SeriesSet, SmolStr, Source,
+    SourceError,
 };
 
 /// Wraps the cursor of a series.
@@ -43,7 +44,7 @@ impl Source for Wrapped {
         &'a self,
         query: &'a MetadataQuery,
         budget: &'a Budget,
-    ) -> BoxFuture<'a, Result<Vec<String>, SourceError>> {
+    ) -> BoxFuture<'a, Result<Vec<SmolStr>, SourceError>> {
         self.source.label_names(query, budget)
     }
 
@@ -52,7 +53,7 @@ impl Source for Wrapped {
         name: &'a str,
         query: &'a MetadataQuery,
         budget: &'a Budget,
-    ) -> BoxFuture<'a, Result<Vec<String>, SourceError>> {
+    ) -> BoxFuture<'a, Result<Vec<SmolStr>, SourceError>> {
         self.source.label_values(name, query, budget)
     }
 }

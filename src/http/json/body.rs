@@ -7,7 +7,7 @@ use axum::body::{Body, Bytes};
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::Response;
 use futures::stream;
-use model::Labels;
+use model::{Labels, SmolStr};
 
 use super::text::{push_labels, push_text, push_texts};
 use crate::query::encoded_parts::{Part, Parts};
@@ -34,10 +34,10 @@ pub(crate) trait Pieces: Send + 'static {
 }
 
 /// List of texts.
-pub(crate) struct TextPieces(std::vec::IntoIter<String>, bool);
+pub(crate) struct TextPieces(std::vec::IntoIter<SmolStr>, bool);
 
 impl TextPieces {
-    pub(crate) fn new(texts: Vec<String>) -> TextPieces {
+    pub(crate) fn new(texts: Vec<SmolStr>) -> TextPieces {
         TextPieces(texts.into_iter(), false)
     }
 }
@@ -48,7 +48,9 @@ impl Pieces for TextPieces {
     }
 
     fn bytes(&self) -> u64 {
-        self.0.as_slice().iter().map(|text| (size_of::<String>() + text.capacity()) as u64).sum()
+        let heap_bytes = |text: &SmolStr| if text.is_heap_allocated() { text.len() } else { 0 };
+        let bytes = |text: &SmolStr| (size_of::<SmolStr>() + heap_bytes(text)) as u64;
+        self.0.as_slice().iter().map(bytes).sum()
     }
 }
 
@@ -269,8 +271,8 @@ mod tests {
         (pool, active, sending)
     }
 
-    fn texts_of(count: usize) -> Vec<String> {
-        (0..count).map(|i| format!("value number {i}")).collect()
+    fn texts_of(count: usize) -> Vec<SmolStr> {
+        (0..count).map(|i| format!("value number {i}").into()).collect()
     }
 
     #[tokio::test]
@@ -278,7 +280,7 @@ mod tests {
         for (texts, json) in
             [(vec![], "[]"), (vec!["a"], r#"["a"]"#), (vec!["a", "b"], r#"["a","b"]"#)]
         {
-            let texts = texts.into_iter().map(str::to_owned).collect();
+            let texts = texts.into_iter().map(SmolStr::new).collect();
             let response = answer(TextPieces::new(texts), prepared().2, &[], &[]);
             assert_eq!(text(response).await, format!(r#"{{"status":"success","data":{json}}}"#));
         }
@@ -342,6 +344,9 @@ mod tests {
         assert!(chunks.len() > 10);
         assert!(chunks.iter().all(|chunk| chunk.len() < 2 * CHUNK_BYTES));
         let read: serde_json::Value = serde_json::from_slice(&chunks.concat()).unwrap();
-        assert_eq!(read["data"], serde_json::json!(texts));
+        assert_eq!(
+            read["data"],
+            serde_json::json!(texts.iter().map(SmolStr::as_str).collect::<Vec<_>>())
+        );
     }
 }

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use model::memory::MemorySource;
 use model::{
     BoxFuture, Budget, BudgetError, Labels, METRIC_NAME, MetadataQuery, Selection, SeriesSet,
-    Source, SourceError,
+    SmolStr, Source, SourceError,
 };
 
 /// Reads of the object store that the metric `cold` takes.
@@ -120,7 +120,7 @@ impl Source for ScriptedSource {
         &'a self,
         query: &'a MetadataQuery,
         budget: &'a Budget,
-    ) -> BoxFuture<'a, Result<Vec<String>, SourceError>> {
+    ) -> BoxFuture<'a, Result<Vec<SmolStr>, SourceError>> {
         self.series.label_names(query, budget)
     }
 
@@ -129,7 +129,7 @@ impl Source for ScriptedSource {
         name: &'a str,
         query: &'a MetadataQuery,
         budget: &'a Budget,
-    ) -> BoxFuture<'a, Result<Vec<String>, SourceError>> {
+    ) -> BoxFuture<'a, Result<Vec<SmolStr>, SourceError>> {
         self.series.label_values(name, query, budget)
     }
 }

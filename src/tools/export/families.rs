@@ -3,17 +3,17 @@
 use std::collections::BTreeMap;
 
 use formats::open_metrics::Family;
-use model::{MetricKind, MetricMetadata};
+use model::{MetricKind, MetricMetadata, SmolStr};
 
 /// Groups metrics by family, both sorted by name.
 ///
 /// `known` returns the latest metadata of a metric. In OpenMetrics the family of a counter has no
 /// `_total`, but its samples have it: metadata that do not fit this form are omitted.
 pub(super) fn families(
-    names: Vec<String>,
+    names: Vec<SmolStr>,
     known: impl Fn(&str) -> Option<MetricMetadata>,
-) -> Vec<(Family, Vec<String>)> {
-    let mut families: BTreeMap<String, (Family, Vec<String>)> = BTreeMap::new();
+) -> Vec<(Family, Vec<SmolStr>)> {
+    let mut families: BTreeMap<String, (Family, Vec<SmolStr>)> = BTreeMap::new();
     for name in names {
         let family = family_of(&name, &known);
         let (_, names) =
@@ -102,7 +102,7 @@ mod tests {
             "requests_created",
             "requests_total",
         ];
-        let found: Vec<_> = families(names.map(str::to_owned).to_vec(), known)
+        let found: Vec<_> = families(names.map(SmolStr::new).to_vec(), known)
             .into_iter()
             .map(|(family, names)| {
                 (family.name, family.kind.as_str(), family.unit, names.join(" "))

@@ -51,6 +51,7 @@ pub use metadata::{KnownMetric, MetricKind, MetricMetadata};
 pub use reject_reason::RejectReason;
 pub use reservation::Reservation;
 pub use sample::{STALE_NAN_BITS, is_any_stale, is_stale, stale_nan};
+pub use smol_str::SmolStr;
 pub use source::{Answer, BoxFuture, ExemplarQuery, MetadataQuery, Selection, SeriesSet, Source};
 pub use time_range::TimeRange;
 pub use windows::{

@@ -4,6 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Arc;
 
+use smol_str::SmolStr;
+
 use crate::budget::Budget;
 use crate::cursor::{Advance, Cursor, SampleBatch, SliceCursor};
 use crate::error::SourceError;
@@ -308,12 +310,12 @@ impl Source for MemorySource {
         &'a self,
         query: &'a MetadataQuery,
         _budget: &'a Budget,
-    ) -> BoxFuture<'a, Result<Vec<String>, SourceError>> {
+    ) -> BoxFuture<'a, Result<Vec<SmolStr>, SourceError>> {
         Box::pin(async move {
             let labels = self.matching_any(query);
             let names: BTreeSet<&str> =
                 labels.iter().flat_map(|l| l.iter().map(|(name, _)| name)).collect();
-            Ok(limited(names.into_iter().map(str::to_owned), query.limit))
+            Ok(limited(names.into_iter().map(SmolStr::new), query.limit))
         })
     }
 
@@ -322,12 +324,12 @@ impl Source for MemorySource {
         name: &'a str,
         query: &'a MetadataQuery,
         _budget: &'a Budget,
-    ) -> BoxFuture<'a, Result<Vec<String>, SourceError>> {
+    ) -> BoxFuture<'a, Result<Vec<SmolStr>, SourceError>> {
         Box::pin(async move {
             let labels = self.matching_any(query);
             let values: BTreeSet<&str> =
                 labels.iter().map(|l| l.get(name)).filter(|v| !v.is_empty()).collect();
-            Ok(limited(values.into_iter().map(str::to_owned), query.limit))
+            Ok(limited(values.into_iter().map(SmolStr::new), query.limit))
         })
     }
 }

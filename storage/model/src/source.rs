@@ -5,6 +5,8 @@ use std::ops::Range;
 use std::pin::Pin;
 use std::sync::Arc;
 
+use smol_str::SmolStr;
+
 use crate::budget::Budget;
 use crate::cursor::Cursor;
 use crate::error::SourceError;
@@ -92,7 +94,7 @@ pub trait Source: Send + Sync {
         &'a self,
         query: &'a MetadataQuery,
         budget: &'a Budget,
-    ) -> BoxFuture<'a, Result<Vec<String>, SourceError>>;
+    ) -> BoxFuture<'a, Result<Vec<SmolStr>, SourceError>>;
 
     /// Returns the values of one label among matching series, sorted.
     fn label_values<'a>(
@@ -100,7 +102,7 @@ pub trait Source: Send + Sync {
         name: &'a str,
         query: &'a MetadataQuery,
         budget: &'a Budget,
-    ) -> BoxFuture<'a, Result<Vec<String>, SourceError>>;
+    ) -> BoxFuture<'a, Result<Vec<SmolStr>, SourceError>>;
 
     /// Returns a number that increases with every change, after the change is visible and before it is
     /// acknowledged. Data loaded later is at least as new.

@@ -119,7 +119,7 @@ fn by_label(
             // The packed form: both texts, and a byte for the length of each.
             label_bytes += series * (name.len() + value.len() + 2) as u64;
             if name == METRIC_NAME {
-                metrics.offer(series, || value.to_owned());
+                metrics.offer(series, || value.to_string());
             }
             pairs.offer(series, || format!("{name}={value}"));
         }

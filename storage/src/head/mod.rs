@@ -25,6 +25,7 @@ use std::sync::{Mutex, PoisonError, RwLock, RwLockReadGuard};
 use foldhash::fast::RandomState;
 use hashbrown::HashTable;
 use model::{BudgetError, Checkpoint, Labels, Matcher, RejectReason, prefetch};
+use smol_str::SmolStr;
 
 use crate::changes::Changes;
 use crate::epoch::Epoch;
@@ -294,10 +295,10 @@ impl Head {
         matchers: &[Matcher],
         limit: usize,
         watch: &mut Checkpoint,
-    ) -> Result<Vec<String>, BudgetError> {
+    ) -> Result<Vec<SmolStr>, BudgetError> {
         let index = self.index_read();
         if !is_restricted(matchers) {
-            return Ok(index.names().take(limit).map(str::to_owned).collect());
+            return Ok(index.names().take(limit).map(SmolStr::new).collect());
         }
         let ids = index.select(matchers, watch)?;
         let mut names = Vec::new();
@@ -308,7 +309,7 @@ impl Head {
             for (_, of_value) in index.values(name) {
                 watch.work(LOOK_WORK)?;
                 if of_value.intersects(&ids) {
-                    names.push(name.to_owned());
+                    names.push(SmolStr::new(name));
                     break;
                 }
             }
@@ -328,13 +329,13 @@ impl Head {
         matchers: &[Matcher],
         limit: usize,
         watch: &mut Checkpoint,
-    ) -> Result<Vec<String>, BudgetError> {
+    ) -> Result<Vec<SmolStr>, BudgetError> {
         let index = self.index_read();
         let mut values = Vec::new();
         if !is_restricted(matchers) {
             for (value, _) in index.values(name).take(limit) {
                 watch.work(LOOK_WORK)?;
-                values.push(value.to_owned());
+                values.push(value.clone());
             }
             return Ok(values);
         }
@@ -345,7 +346,7 @@ impl Head {
                 let mut shard = self.shard(slot);
                 let value = shard.series(slot).map_or("", |series| series.labels.get(name));
                 if !value.is_empty() {
-                    values.push(value.to_owned());
+                    values.push(SmolStr::new(value));
                 }
             }
             values.sort_unstable();
@@ -356,7 +357,7 @@ impl Head {
         for (value, of_value) in index.values(name) {
             watch.work(LOOK_WORK)?;
             if of_value.intersects(&ids) {
-                values.push(value.to_owned());
+                values.push(value.clone());
                 if values.len() == limit {
                     break;
                 }

@@ -101,8 +101,8 @@ impl LabelIndex {
     }
 
     /// Returns the values of a label in order, with the ids of each.
-    pub(crate) fn values(&self, name: &str) -> impl Iterator<Item = (&str, &Ids)> {
-        self.names.get(name).into_iter().flatten().map(|(value, ids)| (value.as_str(), ids))
+    pub(crate) fn values(&self, name: &str) -> impl Iterator<Item = (&SmolStr, &Ids)> {
+        self.names.get(name).into_iter().flatten()
     }
 
     /// Returns the values of a label after one, or all of them, in order, with the ids of each.

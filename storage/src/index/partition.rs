@@ -63,7 +63,7 @@ pub(crate) struct PartitionIndex {
 struct IndexContents {
     bytes: AtomicUsize,
     /// Names of all labels.
-    names: Mutex<Option<Arc<[Box<str>]>>>,
+    names: Mutex<Option<Arc<[SmolStr]>>>,
     /// Values of each label.
     values: Mutex<HashMap<Box<str>, Arc<LabelValues>, RandomState>>,
     results: Mutex<Results>,
@@ -366,13 +366,13 @@ impl PartitionIndex {
         &self,
         lsm: &Lsm,
         yielder: &mut Yielder,
-    ) -> Result<Arc<[Box<str>]>, SourceError> {
+    ) -> Result<Arc<[SmolStr]>, SourceError> {
         if let Some(known) = lock(&self.index.names).clone() {
             self.count_lookup(true);
             return Ok(known);
         }
         self.count_lookup(false);
-        let mut names: Vec<Box<str>> = Vec::new();
+        let mut names: Vec<SmolStr> = Vec::new();
         let mut start = keys::postings(self.partition);
         let end = keys::postings_end(self.partition);
         // One scan per name, as a name may have any number of values.
@@ -386,8 +386,9 @@ impl PartitionIndex {
                 names.push(name.into());
             }
         }
-        let names: Arc<[Box<str>]> = names.into();
-        let bytes = ENTRY_BYTES + names.iter().map(|name| name.len() + 16).sum::<usize>();
+        let names: Arc<[SmolStr]> = names.into();
+        let bytes =
+            ENTRY_BYTES + names.iter().map(|name| size_of_val(name) + name.len()).sum::<usize>();
         if lock(&self.index.names).replace(Arc::clone(&names)).is_none() {
             self.index.bytes.fetch_add(bytes, Ordering::Relaxed);
         }

@@ -185,7 +185,7 @@ impl DaySeries {
                 let table = index.label_values(lsm, name, &mut yielder).await?;
                 let bytes: usize = table.iter().map(entry_bytes).sum();
                 held.grow(bytes as u64)?;
-                tables.push((name.clone(), table));
+                tables.push((name.as_str().into(), table));
             }
         }
         Ok(DaySeries { sealed, tables, head: RoaringBitmap::new(), _held: Some(held) })

@@ -9,6 +9,8 @@ use model::{
     Budget, BudgetError, Checkpoint, Labels, Matcher, MetadataQuery, Reservation, SourceError,
 };
 
+use smol_str::SmolStr;
+
 use super::select::Pin;
 use crate::core::Core;
 use crate::index::partition::PartitionIndex;
@@ -37,7 +39,7 @@ pub(crate) async fn label_names(
     pin: &Pin,
     query: &MetadataQuery,
     budget: &Budget,
-) -> Result<Vec<String>, SourceError> {
+) -> Result<Vec<SmolStr>, SourceError> {
     list(core, pin, ListedNames::Names, query, budget).await
 }
 
@@ -48,7 +50,7 @@ pub(crate) async fn label_values(
     name: &str,
     query: &MetadataQuery,
     budget: &Budget,
-) -> Result<Vec<String>, SourceError> {
+) -> Result<Vec<SmolStr>, SourceError> {
     list(core, pin, ListedNames::Values(name), query, budget).await
 }
 
@@ -58,7 +60,7 @@ async fn list(
     wanted: ListedNames<'_>,
     query: &MetadataQuery,
     budget: &Budget,
-) -> Result<Vec<String>, SourceError> {
+) -> Result<Vec<SmolStr>, SourceError> {
     let range = pin.visible(query.times);
     let limit = if query.limit == 0 { usize::MAX } else { query.limit };
     let (texts, charge, watch) = (Vec::new(), Reservation::empty(budget), Checkpoint::new(budget));
@@ -109,11 +111,11 @@ impl Sealed<'_> {
             match wanted {
                 ListedNames::Names => {
                     let names = self.index.names(lsm, yielder).await?;
-                    union.add(names.iter().map(|name| &**name))?;
+                    union.add(names.iter())?;
                 }
                 ListedNames::Values(name) => {
                     let table = self.index.label_values(lsm, name, yielder).await?;
-                    union.add(table.iter().map(|(value, _)| &**value))?;
+                    union.add(table.iter().map(|(value, _)| value))?;
                 }
             }
             return Ok(());
@@ -143,7 +145,7 @@ impl Sealed<'_> {
                     let table = self.index.label_values(lsm, name, yielder).await?;
                     yielder.work(1).await?;
                     if table.iter().any(|(_, of_value)| of_value.intersects(&ids)) {
-                        found.push(&**name);
+                        found.push(name);
                     }
                 }
                 union.add(found.into_iter())?;
@@ -152,16 +154,44 @@ impl Sealed<'_> {
                 let table = self.index.label_values(lsm, name, yielder).await?;
                 let is_found = |of_value: &Ids| of_value.intersects(&ids);
                 let found = table.iter().filter(|(_, of_value)| is_found(of_value));
-                union.add(found.map(|(value, _)| &**value))?;
+                union.add(found.map(|(value, _)| value))?;
             }
         }
         Ok(())
     }
 }
 
+/// Text of an index or of a label set.
+trait Text {
+    fn as_str(&self) -> &str;
+
+    /// Returns the text for the list; that of an index is shared if it is long.
+    fn shared(&self) -> SmolStr;
+}
+
+impl Text for &SmolStr {
+    fn as_str(&self) -> &str {
+        SmolStr::as_str(self)
+    }
+
+    fn shared(&self) -> SmolStr {
+        SmolStr::clone(self)
+    }
+}
+
+impl Text for &str {
+    fn as_str(&self) -> &str {
+        self
+    }
+
+    fn shared(&self) -> SmolStr {
+        SmolStr::new(self)
+    }
+}
+
 /// Sorted, distinct texts up to a limit.
 struct Union {
-    texts: Vec<String>,
+    texts: Vec<SmolStr>,
     limit: usize,
     charge: Reservation,
     watch: Checkpoint,
@@ -171,9 +201,9 @@ impl Union {
     /// Adds sorted, distinct texts.
     ///
     /// Errors: those of the budget.
-    fn add_own(&mut self, sorted: Vec<String>) -> Result<(), BudgetError> {
+    fn add_own(&mut self, sorted: Vec<SmolStr>) -> Result<(), BudgetError> {
         if !self.texts.is_empty() || sorted.len() > self.limit {
-            return self.add(sorted.iter().map(String::as_str));
+            return self.add(sorted.iter());
         }
         self.watch.work(TEXT_WORK.saturating_mul(sorted.len()))?;
         self.charge.grow(sorted.iter().map(|text| TEXT_BYTES + text.len()).sum::<usize>() as u64)?;
@@ -205,12 +235,12 @@ impl Union {
     }
 
     /// Returns whether all of the sorted texts are known. Partitions mostly have the same ones.
-    fn has_all<'t>(&mut self, sorted: impl Iterator<Item = &'t str>) -> Result<bool, BudgetError> {
+    fn has_all<T: Text>(&mut self, sorted: impl Iterator<Item = T>) -> Result<bool, BudgetError> {
         let mut known = self.texts.iter();
         for text in sorted {
             self.watch.work(TEXT_WORK)?;
-            let next = known.find(|known| known.as_str() >= text);
-            if next.is_none_or(|next| next != text) {
+            let next = known.find(|known| known.as_str() >= text.as_str());
+            if next.is_none_or(|next| next.as_str() != text.as_str()) {
                 return Ok(false);
             }
         }
@@ -220,10 +250,7 @@ impl Union {
     /// Adds sorted texts.
     ///
     /// Errors: those of the budget.
-    fn add<'t>(
-        &mut self,
-        sorted: impl Iterator<Item = &'t str> + Clone,
-    ) -> Result<(), BudgetError> {
+    fn add<T: Text>(&mut self, sorted: impl Iterator<Item = T> + Clone) -> Result<(), BudgetError> {
         if self.has_all(sorted.clone())? {
             return Ok(());
         }
@@ -232,7 +259,7 @@ impl Union {
         while self.texts.len() < self.limit {
             self.watch.work(TEXT_WORK)?;
             let order = match (known.peek(), sorted.peek()) {
-                (Some(known), Some(text)) => known.as_str().cmp(text),
+                (Some(known), Some(text)) => known.as_str().cmp(text.as_str()),
                 (Some(_), None) => Ordering::Less,
                 (None, Some(_)) => Ordering::Greater,
                 (None, None) => break,
@@ -243,8 +270,8 @@ impl Union {
             if order.is_le() {
                 self.texts.extend(known.next());
             } else if let Some(text) = sorted.next() {
-                self.charge.grow((TEXT_BYTES + text.len()) as u64)?;
-                self.texts.push(text.to_owned());
+                self.charge.grow((TEXT_BYTES + text.as_str().len()) as u64)?;
+                self.texts.push(text.shared());
             }
         }
         Ok(())

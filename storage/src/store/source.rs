@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use model::{
     Answer, BoxFuture, Budget, ExemplarQuery, KnownMetric, Labels, MetadataQuery, Selection,
-    SeriesExemplars, SeriesSet, Source, SourceError,
+    SeriesExemplars, SeriesSet, SmolStr, Source, SourceError,
 };
 
 use super::Store;
@@ -85,7 +85,7 @@ impl Source for Store {
         &'a self,
         query: &'a MetadataQuery,
         budget: &'a Budget,
-    ) -> BoxFuture<'a, Result<Vec<String>, SourceError>> {
+    ) -> BoxFuture<'a, Result<Vec<SmolStr>, SourceError>> {
         let pin = Pin::new(&self.core);
         Box::pin(self.read_twice(pin, move |pin| async move {
             names::label_names(&self.core, &pin, query, budget).await
@@ -97,7 +97,7 @@ impl Source for Store {
         name: &'a str,
         query: &'a MetadataQuery,
         budget: &'a Budget,
-    ) -> BoxFuture<'a, Result<Vec<String>, SourceError>> {
+    ) -> BoxFuture<'a, Result<Vec<SmolStr>, SourceError>> {
         let pin = Pin::new(&self.core);
         Box::pin(self.read_twice(pin, move |pin| async move {
             names::label_values(&self.core, &pin, name, query, budget).await

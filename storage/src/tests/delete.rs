@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use model::{Batch, Budget, Labels, MatchOp, Matcher, MetadataQuery, Source, TimeRange};
+use model::{Batch, Budget, Labels, MatchOp, Matcher, MetadataQuery, SmolStr, Source, TimeRange};
 
 use super::harness::{
     self, Contents, at, batch, histogram, histogram_batch, labels, open, open_with, read, read_all,
@@ -32,7 +32,7 @@ async fn series_between(store: &Store, start_ms: i64, end_ms: i64) -> Vec<Labels
     store.series(&query, &Budget::unlimited()).await.unwrap()
 }
 
-async fn values(store: &Store) -> Vec<String> {
+async fn values(store: &Store) -> Vec<SmolStr> {
     let query = MetadataQuery { selectors: vec![], times: TimeRange::new(0, WINDOW_MS), limit: 0 };
     store.label_values("n", &query, &Budget::unlimited()).await.unwrap()
 }
@@ -177,13 +177,13 @@ fn series_without_samples_are_not_listed() {
 }
 
 /// Returns lists with and without a matcher: series, values of `n`, and names.
-async fn lists(store: &Store) -> Vec<Vec<String>> {
+async fn lists(store: &Store) -> Vec<Vec<SmolStr>> {
     let mut lists = Vec::new();
     for selectors in [vec![], vec![vec![Matcher::equal("__name__", "a")]], of(2)] {
         let query = MetadataQuery { selectors, times: TimeRange::ALL, limit: 0 };
         let budget = Budget::unlimited();
         let series = store.series(&query, &budget).await.unwrap();
-        lists.push(series.iter().map(|labels| labels.get("n").to_owned()).collect());
+        lists.push(series.iter().map(|labels| labels.get("n").into()).collect());
         lists.push(store.label_values("n", &query, &budget).await.unwrap());
         lists.push(store.label_names(&query, &budget).await.unwrap());
     }

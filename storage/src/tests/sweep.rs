@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use model::{Batch, Budget, Labels, MatchOp, Matcher, MetadataQuery, Source, TimeRange};
+use model::{Batch, Budget, Labels, MatchOp, Matcher, MetadataQuery, SmolStr, Source, TimeRange};
 
 use super::harness::{self, batch, labels, open, read, read_all};
 use crate::epoch::Epoch;
@@ -44,7 +44,7 @@ async fn keys_of(store: &Store, prefix: &[u8]) -> Vec<Vec<u8>> {
     found
 }
 
-async fn names(store: &Store) -> Vec<String> {
+async fn names(store: &Store) -> Vec<SmolStr> {
     let query =
         MetadataQuery { selectors: vec![], times: TimeRange::new(0, 9 * PARTITION_MS), limit: 0 };
     store.label_values("__name__", &query, &Budget::unlimited()).await.unwrap()

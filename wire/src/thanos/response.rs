@@ -194,10 +194,10 @@ pub fn info(external_labels: &Labels) -> Vec<u8> {
 }
 
 /// Encodes a `LabelNamesResponse` or a `LabelValuesResponse`.
-pub fn label_list(names: &[String]) -> Vec<u8> {
+pub fn label_list<T: AsRef<str>>(names: &[T]) -> Vec<u8> {
     let mut message = Vec::new();
     for name in names {
-        push_bytes(&mut message, 1, name.as_bytes());
+        push_bytes(&mut message, 1, name.as_ref().as_bytes());
     }
     message
 }

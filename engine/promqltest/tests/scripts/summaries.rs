@@ -13,7 +13,7 @@ use engine::tile::TileShape;
 use engine::{Engine, EngineOptions, QueryOptions};
 use model::{
     Batch, BoxFuture, Budget, Histogram, HistogramSample, Labels, Matcher, MetadataQuery,
-    Selection, SeriesSet, Source, SourceError,
+    Selection, SeriesSet, SmolStr, Source, SourceError,
 };
 use promqltest::generate::Random;
 use storage::{ManualClock, Retention, Store, StoreOptions};
@@ -55,7 +55,7 @@ impl Source for OfSamples {
         &'a self,
         query: &'a MetadataQuery,
         budget: &'a Budget,
-    ) -> BoxFuture<'a, Result<Vec<String>, SourceError>> {
+    ) -> BoxFuture<'a, Result<Vec<SmolStr>, SourceError>> {
         self.0.label_names(query, budget)
     }
 
@@ -64,7 +64,7 @@ impl Source for OfSamples {
         name: &'a str,
         query: &'a MetadataQuery,
         budget: &'a Budget,
-    ) -> BoxFuture<'a, Result<Vec<String>, SourceError>> {
+    ) -> BoxFuture<'a, Result<Vec<SmolStr>, SourceError>> {
         self.0.label_values(name, query, budget)
     }
 }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use axum::extract::State;
 use axum::http::HeaderValue;
 use axum::response::Response;
-use model::{BudgetError, METRIC_NAME, MetadataQuery, Source, SourceError, TimeRange};
+use model::{BudgetError, METRIC_NAME, MetadataQuery, SmolStr, Source, SourceError, TimeRange};
 
 use super::labels::{in_time, selectors};
 use crate::http::error::ApiError;
@@ -93,7 +93,7 @@ struct SearchParams {
 
 /// Matching name.
 struct ScoredName {
-    name: String,
+    name: SmolStr,
     score: f64,
 }
 
@@ -333,7 +333,7 @@ struct Lines {
 impl Pieces for Lines {
     fn bytes(&self) -> u64 {
         let bytes =
-            |name_match: &ScoredName| (size_of::<ScoredName>() + name_match.name.capacity()) as u64;
+            |name_match: &ScoredName| (size_of::<ScoredName>() + name_match.name.len()) as u64;
         self.matches.as_slice().iter().map(bytes).sum()
     }
 

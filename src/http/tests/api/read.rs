@@ -5,7 +5,9 @@ use std::sync::Arc;
 use axum::Router;
 use axum::body::Body;
 use axum::http::{HeaderMap, Request};
-use model::{BoxFuture, Budget, Labels, MetadataQuery, Selection, SeriesSet, Source, SourceError};
+use model::{
+    BoxFuture, Budget, Labels, MetadataQuery, Selection, SeriesSet, SmolStr, Source, SourceError,
+};
 use tower::ServiceExt as _;
 
 use crate::http::router::router;
@@ -212,7 +214,7 @@ impl Source for PanickingSource {
         &'a self,
         _: &'a MetadataQuery,
         _: &'a Budget,
-    ) -> BoxFuture<'a, Result<Vec<String>, SourceError>> {
+    ) -> BoxFuture<'a, Result<Vec<SmolStr>, SourceError>> {
         unreachable!("no test requests names")
     }
 
@@ -221,7 +223,7 @@ impl Source for PanickingSource {
         _: &'a str,
         _: &'a MetadataQuery,
         _: &'a Budget,
-    ) -> BoxFuture<'a, Result<Vec<String>, SourceError>> {
+    ) -> BoxFuture<'a, Result<Vec<SmolStr>, SourceError>> {
         unreachable!("no test requests values")
     }
 }
