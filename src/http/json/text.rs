@@ -7,36 +7,40 @@ use model::Labels;
 #[inline]
 fn push_label_text(out: &mut Vec<u8>, text: &[u8]) {
     let is_special = |byte| matches!(byte, b'"' | b'\\' | 0..=0x1f);
-    push_escaped(out, text, plain_prefix(text), is_special);
+    push_escaped(out, text, plain_prefix(text, []), is_special);
 }
 
-/// Returns the number of leading bytes that need no escape, rounded down to eights.
+/// Returns a number of leading bytes that need no escape: all if none does, otherwise rounded down to
+/// eights. `special` are characters that need one in addition to quotes, backslashes and control
+/// characters.
 #[inline]
-fn plain_prefix(text: &[u8]) -> usize {
+fn plain_prefix<const N: usize>(text: &[u8], special: [u8; N]) -> usize {
     const LOW: u64 = 0x0101_0101_0101_0101;
     const HIGH: u64 = LOW << 7;
     // Sets the high bit of bytes that may need an escape: zero after the comparison, below a space,
     // or not ASCII, and of some bytes above these.
-    let zeros = |word: u64| word.wrapping_sub(LOW);
-    let needs_care = |word: u64| {
-        let quote = zeros(word ^ (LOW * u64::from(b'"')));
-        let backslash = zeros(word ^ (LOW * u64::from(b'\\')));
+    let equal = |word: u64, byte: u8| (word ^ (LOW * u64::from(byte))).wrapping_sub(LOW);
+    let is_plain = |eight: &[u8]| {
+        let eight: [u8; 8] = eight.try_into().expect("it has eight bytes");
+        let word = u64::from_le_bytes(eight);
         let control = word.wrapping_sub(LOW * u64::from(b' '));
-        (quote | backslash | control | word) & HIGH
+        let always = equal(word, b'"') | equal(word, b'\\') | control | word;
+        special.iter().fold(always, |care, byte| care | equal(word, *byte)) & HIGH == 0
     };
-    let eights = text.chunks_exact(8);
-    let is_plain = |eight: &&[u8]| {
-        let eight: [u8; 8] = (*eight).try_into().expect("a chunk has eight bytes");
-        needs_care(u64::from_le_bytes(eight)) == 0
-    };
-    8 * eights.take_while(is_plain).count()
+    let prefix = 8 * text.chunks_exact(8).take_while(|eight| is_plain(eight)).count();
+    match text.last_chunk::<8>() {
+        Some(last) if text.len() - prefix < 8 && is_plain(last) => text.len(),
+        _ => prefix,
+    }
 }
 
 /// Writes a text in quotes like Go's standard library: `<`, `>`, `&` and the two line separators of
 /// Unicode are escaped, too.
+#[inline]
 pub(crate) fn push_text(out: &mut Vec<u8>, text: &str) {
     // 0xe2 starts U+2028 and U+2029; other characters that it starts stay unchanged.
-    push_escaped(out, text.as_bytes(), 0, |byte| {
+    let text = text.as_bytes();
+    push_escaped(out, text, plain_prefix(text, [b'<', b'>', b'&']), |byte| {
         matches!(byte, b'"' | b'\\' | 0..=0x1f | b'<' | b'>' | b'&' | 0xe2)
     });
 }
@@ -174,6 +178,15 @@ mod tests {
                 let read: String = serde_json::from_str(&written(push, &text)).unwrap();
                 prop_assert_eq!(&read, &text);
             }
+        }
+
+        #[test]
+        fn the_plain_prefix_needs_no_escape(text in "[a-z]{0,17}[\"\\\\<>&\\x1f\u{2028}é]?[a-z]{0,9}") {
+            let plain = plain_prefix(text.as_bytes(), [b'<', b'>', b'&']);
+            let is_plain = |byte: &u8| byte.is_ascii_lowercase();
+            prop_assert!(text.as_bytes()[..plain].iter().all(is_plain), "{text} {plain}");
+            let is_known = text.len() < 8 || !text.bytes().all(|byte| is_plain(&byte));
+            prop_assert!(is_known || plain == text.len(), "{text} {plain}");
         }
     }
 }
