@@ -4,6 +4,9 @@
 //! Ids of a partition are only ever added, and the index covers the first `series_count`: later
 //! ones are left out, so the time of the read does not matter. All data is verified when it is
 //! read, and damaged data is not kept.
+//!
+//! Futures that read the LSM take kilobytes, and moving them takes longer than a lookup. So they are
+//! boxed where data is missing, and a future that finds its data in memory is small.
 
 mod pages;
 
@@ -337,6 +340,16 @@ impl PartitionIndex {
             return Ok(known);
         }
         self.count_lookup(false);
+        Box::pin(self.read_label_values(lsm, name, yielder)).await
+    }
+
+    /// Reads all values of a label, and keeps them.
+    async fn read_label_values(
+        &self,
+        lsm: &Lsm,
+        name: &str,
+        yielder: &mut Yielder,
+    ) -> Result<Arc<LabelValues>, SourceError> {
         let mut table: Vec<(SmolStr, Ids)> = Vec::new();
         let mut scan = lsm.scan_prefix(&keys::postings_of_name(self.partition, name)).await?;
         while let Some((key, bytes)) = scan.next().await? {
@@ -372,6 +385,15 @@ impl PartitionIndex {
             return Ok(known);
         }
         self.count_lookup(false);
+        Box::pin(self.read_names(lsm, yielder)).await
+    }
+
+    /// Reads the names of all labels, and keeps them.
+    async fn read_names(
+        &self,
+        lsm: &Lsm,
+        yielder: &mut Yielder,
+    ) -> Result<Arc<[SmolStr]>, SourceError> {
         let mut names: Vec<SmolStr> = Vec::new();
         let mut start = keys::postings(self.partition);
         let end = keys::postings_end(self.partition);
@@ -444,6 +466,17 @@ impl PartitionIndex {
             self.count_lookup(true);
             return Ok(known);
         }
+        Box::pin(self.find_series(lsm, known, matchers, yielder)).await
+    }
+
+    /// Finds the series that pass all matchers, and keeps them.
+    async fn find_series(
+        &self,
+        lsm: &Lsm,
+        known: &impl KnownLabels,
+        matchers: &[Matcher],
+        yielder: &mut Yielder,
+    ) -> Result<Arc<Resolved>, SourceError> {
         let ids = self.resolve(lsm, matchers, yielder).await?;
         let labels = self.labels_of(lsm, known, &ids, yielder).await?;
         let series = Arc::new(Resolved::new(labels));

@@ -55,7 +55,7 @@ pub(crate) async fn prune(
         }
     }
     if !unknown.is_empty() {
-        holding.extend(prune_unknown(lsm, unknown, matchers, budget).await?);
+        holding.extend(Box::pin(prune_unknown(lsm, unknown, matchers, budget)).await?);
         holding.sort_by_key(|index| index.partition);
     }
     Ok(holding)

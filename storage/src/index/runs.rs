@@ -85,6 +85,19 @@ impl PartitionIndex {
         if unknown.is_empty() {
             return Ok(known.into_iter().flatten().collect());
         }
+        let read = Box::pin(self.read_runs(lsm, unknown)).await?;
+        let of = |(metric, known): (&u64, Option<Arc<[MetricRun]>>)| {
+            known.or_else(|| read.get(metric).cloned()).unwrap_or_default()
+        };
+        Ok(wanted.iter().zip(known).map(of).collect())
+    }
+
+    /// Reads the runs of some metrics, and keeps them.
+    async fn read_runs(
+        &self,
+        lsm: &Lsm,
+        unknown: Vec<u64>,
+    ) -> Result<HashMap<u64, Arc<[MetricRun]>, RandomState>, StoreError> {
         let is_whole = unknown.len() > self.sizes.metric_scans_max;
         let prefixes: Vec<Vec<u8>> = if is_whole {
             vec![keys::directories(self.partition)]
@@ -103,12 +116,8 @@ impl PartitionIndex {
                 found.entry(metric).or_default().push(MetricRun { window, epoch, blocks });
             }
         }
-        let runs: HashMap<u64, Arc<[MetricRun]>, RandomState> =
-            found.iter().map(|(metric, runs)| (*metric, Arc::from(&runs[..]))).collect();
+        let runs = found.iter().map(|(metric, runs)| (*metric, Arc::from(&runs[..]))).collect();
         self.runs.keep(found, is_whole);
-        let of = |(metric, known): (&u64, Option<Arc<[MetricRun]>>)| {
-            known.or_else(|| runs.get(metric).cloned()).unwrap_or_default()
-        };
-        Ok(wanted.iter().zip(known).map(of).collect())
+        Ok(runs)
     }
 }

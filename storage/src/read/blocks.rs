@@ -103,7 +103,7 @@ impl BlockSource<'_> {
 /// `labels` ascend by id; `charge` is called before bytes are read.
 pub(crate) async fn load(
     source: &BlockSource<'_>,
-    mut runs: Vec<(u64, Vec<WantedRun>)>,
+    runs: Vec<(u64, Vec<WantedRun>)>,
     labels: &Arc<Vec<(u32, Labels)>>,
     range: TimeRange,
     charge: &mut (dyn FnMut(usize) -> Result<(), SourceError> + Send),
@@ -117,6 +117,19 @@ pub(crate) async fn load(
         source.columns.count_hits(kept.column_count);
         return Ok(kept.parts);
     }
+    // Boxed like all futures that read the LSM, see the index of a partition.
+    Box::pin(read(source, runs, labels, range, charge, yielder)).await
+}
+
+/// Reads the parts of some series as [`load`], not all of which are cached as columns.
+async fn read(
+    source: &BlockSource<'_>,
+    mut runs: Vec<(u64, Vec<WantedRun>)>,
+    labels: &[(u32, Labels)],
+    range: TimeRange,
+    charge: &mut (dyn FnMut(usize) -> Result<(), SourceError> + Send),
+    yielder: &mut Yielder,
+) -> Result<Vec<Parts>, SourceError> {
     let mut parts: Vec<Parts> = labels.iter().map(|_| Parts::new()).collect();
     if let Some(wanted) = source.summaries {
         summaries::load(source, wanted, &mut runs, labels, &mut parts, charge, yielder).await?;

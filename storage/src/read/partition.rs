@@ -123,7 +123,7 @@ async fn masks_of(
         return Ok(Masks::default());
     }
     let ids = labels.iter().map(|(id, _)| *id).collect();
-    Masks::of(lsm, index, tombstones, range, &ids, yielder).await
+    Box::pin(Masks::of(lsm, index, tombstones, range, &ids, yielder)).await
 }
 
 /// Returns the latest time of the blocks that may hold matching samples in a range, by the
@@ -206,36 +206,48 @@ pub(crate) async fn matching_labels(
     let resolved = index.series(lsm, &core.head, matchers, &mut yielder).await?;
     let labels = &resolved.labels;
     let masks = masks_of(lsm, index, tombstones, range, labels, &mut yielder).await?;
-    let mut without = RoaringBitmap::new();
-    if !masks.is_empty() {
-        // For samples that are only checked here.
-        let mut of_samples = Reservation::empty(budget);
-        let charge = &mut |bytes| of_samples.grow(bytes as u64).map_err(SourceError::from);
-        charge(masks.bytes())?;
-        let doubtful = index.labels_of(lsm, &core.head, masks.ids(), &mut yielder).await?;
-        let doubtful = Resolved::new(doubtful);
-        let windows = Window::of(range.start_ms)..=Window::of(range.end_ms);
-        let existing = WantedSummaries::existing();
-        let source = BlockSource {
-            lsm,
-            columns: &core.columns,
-            sizes: &core.options.sizes,
-            masks: &masks,
-            summaries: Some(&existing),
-            counters: &core.counters,
-        };
-        let parts =
-            load_parts(&source, index, &doubtful, &windows, range, charge, &mut yielder).await?;
-        for ((id, _), parts) in doubtful.labels.iter().zip(parts) {
-            if !parts.iter().any(|part| part.times().overlaps(range)) {
-                without.insert(*id);
-            }
-        }
-    }
+    let without = match masks.is_empty() {
+        true => RoaringBitmap::new(),
+        false => Box::pin(without_samples(core, wanted, &masks, &mut yielder)).await?,
+    };
     let listed = labels.iter().filter(|(id, _)| !without.contains(*id));
     let found = listed.map(|(id, labels)| (*id, (labels.clone(), ()))).collect();
     let sorted = sort_with_index(core, index, found, budget).await?;
     Ok(sorted.into_iter().map(|(labels, ())| labels).collect())
+}
+
+/// Returns the ids of masked series whose samples in the range are all deleted.
+async fn without_samples(
+    core: &Core,
+    wanted: &PartitionSelection<'_>,
+    masks: &Masks,
+    yielder: &mut Yielder,
+) -> Result<RoaringBitmap, SourceError> {
+    let PartitionSelection { lsm, index, range, .. } = *wanted;
+    // For samples that are only checked here.
+    let mut of_samples = Reservation::empty(yielder.budget());
+    let charge = &mut |bytes| of_samples.grow(bytes as u64).map_err(SourceError::from);
+    charge(masks.bytes())?;
+    let doubtful = index.labels_of(lsm, &core.head, masks.ids(), yielder).await?;
+    let doubtful = Resolved::new(doubtful);
+    let windows = Window::of(range.start_ms)..=Window::of(range.end_ms);
+    let existing = WantedSummaries::existing();
+    let source = BlockSource {
+        lsm,
+        columns: &core.columns,
+        sizes: &core.options.sizes,
+        masks,
+        summaries: Some(&existing),
+        counters: &core.counters,
+    };
+    let parts = load_parts(&source, index, &doubtful, &windows, range, charge, yielder).await?;
+    let mut without = RoaringBitmap::new();
+    for ((id, _), parts) in doubtful.labels.iter().zip(parts) {
+        if !parts.iter().any(|part| part.times().overlaps(range)) {
+            without.insert(*id);
+        }
+    }
+    Ok(without)
 }
 
 /// Returns the label order of a partition; the first call takes a while.

@@ -42,7 +42,11 @@ impl PartitionIndex {
         let missing: Vec<u32> =
             pages.iter().filter(|(_, labels)| labels.is_none()).map(|(page, _)| *page).collect();
         self.count_lookup(missing.is_empty());
-        let mut read = self.read_pages(lsm, known, &missing, yielder).await?.into_iter();
+        let mut read = match missing.is_empty() {
+            true => Vec::new(),
+            false => Box::pin(self.read_pages(lsm, known, &missing, yielder)).await?,
+        }
+        .into_iter();
         let mut found = Vec::with_capacity(ids.len() as usize);
         let mut ids = ids.iter().peekable();
         for (page, labels) in pages {
