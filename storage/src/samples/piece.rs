@@ -138,6 +138,16 @@ impl<'a> Piece<'a> {
         }
     }
 
+    /// Writes the sum of a range to `out`, and then of each range `stride` samples later. Returns
+    /// false, without effect, if there is no faster method than range by range.
+    #[inline]
+    pub(super) fn moving_sums(&self, first: Range<usize>, stride: usize, out: &mut [f64]) -> bool {
+        match self {
+            Piece::Column(column) => column.moving_sums(first, stride, out),
+            Piece::Tail(_) => false,
+        }
+    }
+
     /// Returns the sum of the values in a range if it is known to be exact.
     #[inline]
     pub(super) fn whole_sum(&self, range: Range<usize>) -> Option<WholeSum> {

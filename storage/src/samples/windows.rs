@@ -312,11 +312,14 @@ impl<'a> Pieces<'a> {
         while done < facts.len() {
             let (from, to) = (self.moved(first, done * stride), self.moved(last, done * stride));
             let piece = &self.pieces[from.piece];
-            if wanted != WantedFact::Sum && from.piece == to.piece {
+            if from.piece == to.piece {
                 let fitting = ((piece.len() - 1 - to.at) / stride + 1).min(facts.len() - done);
-                let (range, is_max) = (from.at..to.at + 1, wanted == WantedFact::Max);
-                let out = &mut facts[done..done + fitting];
-                if piece.moving_extremes(range, stride, is_max, out) {
+                let (range, out) = (from.at..to.at + 1, &mut facts[done..done + fitting]);
+                let is_known = match wanted {
+                    WantedFact::Sum => piece.moving_sums(range, stride, out),
+                    _ => piece.moving_extremes(range, stride, wanted == WantedFact::Max, out),
+                };
+                if is_known {
                     done += fitting;
                     continue;
                 }

@@ -51,25 +51,71 @@ impl Column {
     #[inline]
     pub(crate) fn whole_sum(&self, range: Range<usize>) -> Option<WholeSum> {
         let count = range.len();
-        let sum_of = |base: f64, power: f64, above_max: f64, sum_above: &dyn Fn() -> u64| {
-            let magnitude = (base.abs() + above_max) * count as f64;
-            let is_exact = power == 1.0 && magnitude < EXACT_MAX;
-            is_exact.then(|| {
-                let sum = base as i64 * count as i64 + sum_above() as i64;
-                WholeSum { sum, magnitude }
-            })
+        let magnitude = self.exact_magnitude(count)?;
+        let (base, above) = match self.values() {
+            Values::Short { base, above, .. } => (*base, sum_of(&above[range])),
+            Values::Long { base, above, .. } => (*base, sum_of(&above[range])),
+            Values::Any(_) => return None,
         };
-        match self.values() {
-            Values::Short { base, power, above } => {
-                let sum = || above[range.clone()].iter().map(|above| u64::from(*above)).sum();
-                sum_of(*base, *power, f64::from(u16::MAX), &sum)
-            }
-            Values::Long { base, power, above } => {
-                let sum = || above[range.clone()].iter().map(|above| u64::from(*above)).sum();
-                sum_of(*base, *power, f64::from(u32::MAX), &sum)
-            }
-            Values::Any(_) => None,
+        Some(WholeSum { sum: base as i64 * count as i64 + above as i64, magnitude })
+    }
+
+    /// Writes the sum of a range to `out`, and then of each range `stride` samples later: the sum of
+    /// whole numbers before it, with the samples that enter and without those that leave. Returns
+    /// false, without effect, if ranges do not overlap or sums may depend on the order of additions.
+    pub(crate) fn moving_sums(&self, first: Range<usize>, stride: usize, out: &mut [f64]) -> bool {
+        let len = first.len();
+        if stride >= len || self.exact_magnitude(len).is_none() {
+            return false;
         }
+        match self.values() {
+            Values::Short { base, above, .. } => {
+                move_sum(*base as i64 * len as i64, &above[first.start..], len, stride, out);
+            }
+            Values::Long { base, above, .. } => {
+                move_sum(*base as i64 * len as i64, &above[first.start..], len, stride, out);
+            }
+            Values::Any(_) => return false,
+        }
+        true
+    }
+
+    /// Returns an upper bound of the sum of `count` absolute values if their sum is exact in every
+    /// order of additions; `None` if that is not known.
+    #[inline]
+    fn exact_magnitude(&self, count: usize) -> Option<f64> {
+        let (base, power, above_max) = match self.values() {
+            Values::Short { base, power, .. } => (*base, *power, f64::from(u16::MAX)),
+            Values::Long { base, power, .. } => (*base, *power, f64::from(u32::MAX)),
+            Values::Any(_) => return None,
+        };
+        let magnitude = (base.abs() + above_max) * count as f64;
+        (power == 1.0 && magnitude < EXACT_MAX).then_some(magnitude)
+    }
+}
+
+#[inline]
+fn sum_of<T: Copy + Into<u64>>(numbers: &[T]) -> u64 {
+    numbers.iter().map(|number| (*number).into()).sum()
+}
+
+/// Writes `base` and the sum of the first `len` numbers, and then of those `stride` further.
+fn move_sum<T: Copy + Into<u64>>(
+    base: i64,
+    numbers: &[T],
+    len: usize,
+    stride: usize,
+    out: &mut [f64],
+) {
+    let Some((first, later)) = out.split_first_mut() else { return };
+    let mut sum = base + sum_of(&numbers[..len]) as i64;
+    *first = sum as f64;
+    let entering = numbers[len..].chunks_exact(stride);
+    for ((out, entering), leaving) in
+        later.iter_mut().zip(entering).zip(numbers.chunks_exact(stride))
+    {
+        sum += sum_of(entering) as i64 - sum_of(leaving) as i64;
+        *out = sum as f64;
     }
 }
 
