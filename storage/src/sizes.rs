@@ -39,8 +39,8 @@ pub struct Sizes {
     pub(crate) share_series_min: usize,
     /// Maximum number of loaded selections that are kept for later queries; 0 keeps none.
     pub(crate) kept_sets_max: usize,
-    /// Minimum number of series of a selection that is kept.
-    pub(crate) kept_series_min: usize,
+    /// Minimum number of parts of a selection that is kept: columns, runs of frames and tails.
+    pub(crate) kept_parts_min: usize,
     /// Maximum number of metrics whose run directories are read by one scan each; more of them are
     /// read in one scan of all directories.
     pub(crate) metric_scans_max: usize,
@@ -71,7 +71,7 @@ impl Default for Sizes {
             inline_series_max: 2048,
             share_series_min: 1024,
             kept_sets_max: 64,
-            kept_series_min: 64,
+            kept_parts_min: 64,
             metric_scans_max: 32,
             orphans_per_round: 1000,
             cache_part_bytes: 256 << 10,

@@ -30,8 +30,8 @@ const CACHE_SHARE: usize = 4;
 pub(crate) struct KeptSets {
     /// Maximum number of sets; 0 keeps none.
     sets_max: usize,
-    /// Minimum number of series of a set: fewer are soon loaded.
-    series_min: usize,
+    /// Minimum number of parts of a set: fewer are soon loaded.
+    parts_min: usize,
     /// The least recently used first.
     sets: Mutex<VecDeque<Arc<KeptSet>>>,
     hits: AtomicU64,
@@ -90,10 +90,16 @@ impl SharedSeries {
         matches!(self, SharedSeries::Loaded(loaded) if loaded.is_partial)
     }
 
-    fn len(&self) -> usize {
+    /// Returns whether the series have at least `count` parts, of which each takes a lookup. Each
+    /// series has one.
+    fn has_parts(&self, count: usize) -> bool {
         match self {
-            SharedSeries::Loaded(loaded) => loaded.series.len(),
-            SharedSeries::Newest(newest) => newest.series.len(),
+            SharedSeries::Loaded(loaded) => {
+                let series = &loaded.series;
+                series.len() >= count
+                    || series.iter().map(|(_, parts)| parts.part_count()).sum::<usize>() >= count
+            }
+            SharedSeries::Newest(newest) => newest.series.len() >= count,
         }
     }
 
@@ -128,7 +134,7 @@ impl KeptSets {
     pub(crate) fn new(sizes: &Sizes) -> KeptSets {
         KeptSets {
             sets_max: sizes.kept_sets_max,
-            series_min: sizes.kept_series_min,
+            parts_min: sizes.kept_parts_min,
             sets: Mutex::default(),
             hits: AtomicU64::new(0),
             misses: AtomicU64::new(0),
@@ -169,7 +175,7 @@ impl KeptSets {
         series: &SharedSeries,
         columns: &ColumnCache,
     ) {
-        if self.sets_max == 0 || series.len() < self.series_min {
+        if self.sets_max == 0 || !series.has_parts(self.parts_min) {
             return;
         }
         self.misses.fetch_add(1, Ordering::Relaxed);

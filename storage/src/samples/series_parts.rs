@@ -142,6 +142,11 @@ impl SeriesParts {
             .try_fold(ranks + spilled, |bytes, part| Some(bytes + part.decoded_bytes()?))
     }
 
+    /// Returns the number of parts.
+    pub(crate) fn part_count(&self) -> usize {
+        self.parts.len()
+    }
+
     /// Returns the bytes of all parts.
     pub(crate) fn bytes(&self) -> usize {
         self.parts.iter().map(Part::bytes).sum()

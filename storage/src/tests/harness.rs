@@ -87,7 +87,7 @@ impl Sizes {
             inline_series_max: 3,
             share_series_min: 2,
             kept_sets_max: 0,
-            kept_series_min: 1,
+            kept_parts_min: 1,
             metric_scans_max: 2,
             orphans_per_round: 64,
             cache_part_bytes: 64,

@@ -236,6 +236,22 @@ fn kept_selections_are_charged_to_every_query() {
 }
 
 #[test]
+fn a_selection_is_kept_from_a_number_of_parts_on() {
+    harness::run(async {
+        let options = options(8);
+        let sizes = Sizes { kept_parts_min: 2 * SERIES, ..options.sizes };
+        let store = filled(StoreOptions { sizes, ..options }).await;
+        let matchers = vec![Matcher::equal("instance", "0")];
+        let one = Selection { matchers, ..all() };
+        // Two windows of each series have twice as many parts as there are series.
+        for (selection, is_kept) in [(all(), true), (one, false)] {
+            keep(&store, &selection).await;
+            assert_eq!(read_again(&store, &selection).await.1, is_kept);
+        }
+    });
+}
+
+#[test]
 fn a_full_cache_evicts_selections_and_their_columns() {
     harness::run(async {
         let columns_bytes_max = 24 << 10;
