@@ -125,7 +125,7 @@ pub(crate) async fn load(
 async fn read(
     source: &BlockSource<'_>,
     mut runs: Vec<(u64, Vec<WantedRun>)>,
-    labels: &[(u32, Labels)],
+    labels: &Arc<Vec<(u32, Labels)>>,
     range: TimeRange,
     charge: &mut (dyn FnMut(usize) -> Result<(), SourceError> + Send),
     yielder: &mut Yielder,
