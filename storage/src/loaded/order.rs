@@ -5,7 +5,8 @@
 
 use std::cmp::Ordering;
 
-use model::{Budget, BudgetError, Checkpoint, Labels, SourceError, TimeRange};
+use model::checkpoint::sort_by;
+use model::{Budget, BudgetError, Checkpoint, Labels, SourceError, TimeRange, sort_label_sets};
 
 use crate::parallel::shares::{on_each, share_count};
 use crate::samples::part::{Part, Parts};
@@ -15,6 +16,8 @@ use crate::sizes::Sizes;
 /// Work of placing a part, in bytes touched.
 const PART_WORK: usize = 64;
 
+/// Maximum number of series that are sorted without a check of the budget: less than a millisecond.
+const SORTED_AT_ONCE_MAX: usize = 4_096;
 /// Number of series that the data of parts is prefetched ahead.
 pub(crate) const PARTS_AHEAD: usize = 8;
 
@@ -50,6 +53,28 @@ pub(crate) async fn order(
     Ok(all)
 }
 
+/// Sorts series by labels. Up to [`SORTED_AT_ONCE_MAX`] are sorted at once, the others with checks of
+/// the budget.
+///
+/// Errors: those of the budget.
+pub(crate) fn sort_by_labels<T>(
+    series: Vec<(Labels, T)>,
+    budget: &Budget,
+) -> Result<Vec<(Labels, T)>, BudgetError> {
+    if series.len() > SORTED_AT_ONCE_MAX {
+        let weight = |(labels, _): &(Labels, T)| labels.as_bytes().len();
+        return sort_by(series, &mut Checkpoint::new(budget), weight, |a, b| a.0.cmp(&b.0));
+    }
+    if series.is_sorted_by(|a, b| a.0 <= b.0) {
+        return Ok(series);
+    }
+    let (labels, items): (Vec<Labels>, Vec<T>) = series.into_iter().unzip();
+    let mut items: Vec<Option<T>> = items.into_iter().map(Some).collect();
+    let sorted = sort_label_sets(labels.into_iter().zip(0_u32..).collect());
+    let taken = |(labels, index): (Labels, u32)| Some((labels, items[index as usize].take()?));
+    Ok(sorted.into_iter().filter_map(taken).collect())
+}
+
 /// Splits sorted lists at common labels, into at most `share_count` shares of about equal size.
 fn split(mut lists: Vec<Vec<FoundSeries>>, share_count: usize) -> Vec<Vec<Vec<FoundSeries>>> {
     let mut shares = Vec::with_capacity(share_count);
@@ -73,7 +98,7 @@ fn order_share(
     budget: &Budget,
 ) -> Result<Ordered, SourceError> {
     let mut watch = Checkpoint::new(budget);
-    let found = merge(lists, &mut watch)?;
+    let found = merge(lists, |parts: &mut Parts, more| parts.extend(more), &mut watch)?;
     let mut series: Vec<(Labels, SeriesParts)> = Vec::with_capacity(found.len());
     let mut encoded_bytes = 0;
     let mut found = found.into_iter();
@@ -92,19 +117,21 @@ fn order_share(
     Ok(Ordered { series, encoded_bytes })
 }
 
-/// Merges sorted lists to one.
+/// Merges sorted lists to one. `join` adds the item of a label set in a later list to that in an
+/// earlier one.
 ///
 /// Errors: those of the checkpoint.
-pub(crate) fn merge(
-    mut lists: Vec<Vec<FoundSeries>>,
+pub(crate) fn merge<T>(
+    mut lists: Vec<Vec<(Labels, T)>>,
+    join: impl Fn(&mut T, T),
     watch: &mut Checkpoint,
-) -> Result<Vec<FoundSeries>, BudgetError> {
+) -> Result<Vec<(Labels, T)>, BudgetError> {
     while lists.len() > 1 {
         let mut merged = Vec::with_capacity(lists.len().div_ceil(2));
         let mut rest = lists.into_iter();
         while let Some(first) = rest.next() {
             merged.push(match rest.next() {
-                Some(second) => merge_two(first, second, watch)?,
+                Some(second) => merge_two(first, second, &join, watch)?,
                 None => first,
             });
         }
@@ -113,11 +140,12 @@ pub(crate) fn merge(
     Ok(lists.pop().unwrap_or_default())
 }
 
-fn merge_two(
-    first: Vec<FoundSeries>,
-    second: Vec<FoundSeries>,
+fn merge_two<T>(
+    first: Vec<(Labels, T)>,
+    second: Vec<(Labels, T)>,
+    join: &impl Fn(&mut T, T),
     watch: &mut Checkpoint,
-) -> Result<Vec<FoundSeries>, BudgetError> {
+) -> Result<Vec<(Labels, T)>, BudgetError> {
     if first.is_empty() || second.is_empty() {
         return Ok(if first.is_empty() { second } else { first });
     }
@@ -127,11 +155,13 @@ fn merge_two(
         watch.work(PART_WORK)?;
         let order = a.cmp(b);
         let next = if order.is_gt() { second.next() } else { first.next() };
-        let Some((labels, mut parts)) = next else { break };
-        if order == Ordering::Equal {
-            parts.extend(second.next().into_iter().flat_map(|(_, parts)| parts));
+        let Some((labels, mut item)) = next else { break };
+        if order == Ordering::Equal
+            && let Some((_, more)) = second.next()
+        {
+            join(&mut item, more);
         }
-        merged.push((labels, parts));
+        merged.push((labels, item));
     }
     merged.extend(first);
     merged.extend(second);

@@ -5,10 +5,7 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use futures::future::try_join;
-use model::checkpoint::sort_by;
-use model::{
-    Budget, Checkpoint, Labels, METRIC_NAME, MatchOp, Matcher, Reservation, SourceError, TimeRange,
-};
+use model::{Budget, Labels, METRIC_NAME, MatchOp, Matcher, Reservation, SourceError, TimeRange};
 use roaring::RoaringBitmap;
 
 use super::blocks::{self, BlockRequest, BlockSource, WantedRun};
@@ -21,6 +18,7 @@ use crate::index::partition::{Order, PartitionIndex};
 use crate::index::results::Resolved;
 use crate::index::runs::MetricRun;
 use crate::keys;
+use crate::loaded::order::sort_by_labels;
 use crate::lsm::Lsm;
 use crate::parallel::shares::apart;
 use crate::parallel::yielder::Yielder;
@@ -171,9 +169,8 @@ async fn sort_with_index<T>(
         Some(Order::ById) => {}
         Some(Order::Ranks(ranks)) => found.sort_unstable_by_key(|(id, _)| ranks[*id as usize]),
         None => {
-            let mut watch = Checkpoint::new(budget);
-            let weight = |(_, (labels, _)): &(_, (Labels, _))| labels.as_bytes().len();
-            found = sort_by(found, &mut watch, weight, |a, b| a.1.0.cmp(&b.1.0))?;
+            let series = found.into_iter().map(|(_, series)| series).collect();
+            return Ok(sort_by_labels(series, budget)?);
         }
     }
     Ok(found.into_iter().map(|(_, series)| series).collect())

@@ -7,9 +7,8 @@ use std::sync::atomic::Ordering;
 
 use futures::FutureExt;
 use futures::stream::{self, StreamExt, TryStreamExt};
-use model::checkpoint::sort_by;
 use model::{
-    BoxFuture, Budget, BudgetError, Checkpoint, Labels, Matcher, Reservation, Selection, SeriesSet,
+    BoxFuture, Budget, BudgetError, Checkpoint, Matcher, Reservation, Selection, SeriesSet,
     SourceError, TimeRange,
 };
 
@@ -20,7 +19,7 @@ use crate::head::Matching;
 use crate::index::prune;
 use crate::loaded::kept::{HeldOnce, SharedSeries};
 use crate::loaded::newest::{self, Newest, NewestSample, NewestSeries, NewestSet};
-use crate::loaded::order::{FoundSeries, Ordered, order};
+use crate::loaded::order::{FoundSeries, Ordered, order, sort_by_labels};
 use crate::loaded::set::{LoadedSeries, LoadedSet};
 use crate::lsm::{OBJECT_STORE, ReadGuard};
 use crate::parallel::shares::{apart, in_shares};
@@ -213,15 +212,6 @@ pub(super) async fn matching_in_order(
     }
     let core = Arc::clone(core);
     apart(move || core.head.ordered(matching)).await
-}
-
-/// Sorts series by labels.
-fn sort_by_labels<T>(
-    series: Vec<(Labels, T)>,
-    budget: &Budget,
-) -> Result<Vec<(Labels, T)>, BudgetError> {
-    let weight = |(labels, _): &(Labels, T)| labels.as_bytes().len();
-    sort_by(series, &mut Checkpoint::new(budget), weight, |a, b| a.0.cmp(&b.0))
 }
 
 /// Series of the head, each list sorted by labels.

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use model::checkpoint::sort_by;
 use model::{
     Budget, Checkpoint, Labels, Matcher, MetadataQuery, Reservation, SourceError, TimeRange,
 };
@@ -12,9 +11,8 @@ use super::select::{Pin, SERIES_BYTES, matching_in_order};
 use crate::core::Core;
 use crate::head::series::HeadSeries;
 use crate::index::prune;
-use crate::loaded::order::{FoundSeries, merge};
+use crate::loaded::order::{merge, sort_by_labels};
 use crate::parallel::yielder::Yielder;
-use crate::samples::part::Parts;
 
 /// Number of series of the head that are visited before other tasks may run.
 const VISITED_AT_ONCE: usize = 256;
@@ -57,13 +55,11 @@ pub(crate) async fn series(
     }
     core.index.trim();
     // The first `limit` of each list contain the first `limit` of all.
-    let lists = lists.into_iter().map(|list| list.into_iter().take(limit).map(bare).collect());
-    let merged = merge(lists.collect(), &mut Checkpoint::new(budget))?;
+    let bare =
+        |list: Vec<Labels>| list.into_iter().take(limit).map(|labels| (labels, ())).collect();
+    let lists = lists.into_iter().map(bare).collect();
+    let merged = merge(lists, |(), ()| {}, &mut Checkpoint::new(budget))?;
     Ok(merged.into_iter().take(limit).map(|(labels, _)| labels).collect())
-}
-
-fn bare(labels: Labels) -> FoundSeries {
-    (labels, Parts::new())
 }
 
 /// Returns the label sets of matching series of the head that may have samples in the range.
@@ -86,6 +82,7 @@ async fn of_head(
     };
     for start in (0..matching.len()).step_by(VISITED_AT_ONCE) {
         let positions = start..matching.len().min(start + VISITED_AT_ONCE);
+        core.head.fetch(&matching, positions.clone());
         core.head.visit(&matching, positions, matchers, &mut visit);
         yielder.work(VISITED_AT_ONCE).await?;
     }
@@ -93,6 +90,6 @@ async fn of_head(
     if core.head.is_ordered(&matching) {
         return Ok(found);
     }
-    let weight = |labels: &Labels| labels.as_bytes().len();
-    Ok(sort_by(found, &mut Checkpoint::new(budget), weight, Labels::cmp)?)
+    let found = found.into_iter().map(|labels| (labels, ())).collect();
+    Ok(sort_by_labels(found, budget)?.into_iter().map(|(labels, ())| labels).collect())
 }
