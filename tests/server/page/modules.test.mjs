@@ -505,6 +505,7 @@ test("the retention shows growth only if it is known", () => {
   const now = Date.UTC(2026, 0, 1);
   const known = {
     limit: null,
+    samples: null,
     rules: 0,
     growthBytesPerDay: 1 << 20,
     growthDays: 7,
@@ -528,6 +529,8 @@ test("the retention shows growth only if it is known", () => {
     ["Retention", "15d or 10GB; shorter for some series (2 rules)"],
     ["Growth per day", "1 MiB (mean of 7 days)"],
   ]);
+  const summarized = { ...limited, samples: "5d" };
+  assert.deepEqual(retentionFacts(summarized, now)[1], ["Retention of samples", "5d, then summaries"]);
 });
 
 test("the files of the page are less than 200 KiB when compressed", () => {
