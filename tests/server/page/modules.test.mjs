@@ -530,7 +530,10 @@ test("the retention shows growth only if it is known", () => {
     ["Growth per day", "1 MiB (mean of 7 days)"],
   ]);
   const summarized = { ...limited, samples: "5d" };
-  assert.deepEqual(retentionFacts(summarized, now)[1], ["Retention of samples", "5d, then summaries"]);
+  assert.deepEqual(retentionFacts(summarized, now)[1], [
+    "Retention of samples",
+    "5d, then summaries",
+  ]);
 });
 
 test("the files of the page are less than 200 KiB when compressed", () => {
