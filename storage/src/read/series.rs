@@ -50,10 +50,7 @@ pub(crate) async fn series(
             charge.grow(
                 labels.iter().map(|l| SERIES_BYTES + l.as_bytes().len()).sum::<usize>() as u64
             )?;
-            // Most series last for days, and share their labels.
-            if lists.last() != Some(&labels) {
-                lists.push(labels);
-            }
+            lists.push(labels);
         }
     }
     core.index.trim();
