@@ -97,6 +97,14 @@ struct PendingRuns {
     old: Vec<Vec<u8>>,
 }
 
+/// Data of series that a new run keeps.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kept {
+    Samples,
+    /// Summaries, and the samples of series without them.
+    Summaries,
+}
+
 /// A run that is being written.
 pub(super) struct NewRun {
     metric: u64,
@@ -200,55 +208,36 @@ impl<'a> PartitionCleanup<'a> {
                         self.copy_summaries(&mut new, run.epoch, entry, masks).await?;
                     } else {
                         let run = MetricRun { blocks: Arc::new([*entry]), ..run.clone() };
-                        self.merge_samples(&mut new, &[run], masks).await?;
+                        self.merge_runs(&mut new, &[run], masks, Kept::Samples).await?;
                     }
                 }
             }
-            _ => self.merge_samples(&mut new, runs, masks).await?,
+            _ => self.merge_runs(&mut new, runs, masks, Kept::Samples).await?,
         }
         self.replace(new, runs);
         Ok(())
     }
 
-    /// Adds the samples of some runs to a new one.
-    async fn merge_samples(
+    /// Adds some runs to a new one: what is kept of each series without its deleted samples.
+    pub(super) async fn merge_runs(
         &mut self,
         new: &mut NewRun,
         runs: &[MetricRun],
         masks: &Masks,
-    ) -> Result<(), StoreError> {
-        let series_max = self.core.options.sizes.block_series_max;
-        let mut merging = RunMerge::new(self.core, new.metric, new.window, runs, masks);
-        loop {
-            let mut builder = BlockBuilder::new(series_max);
-            while !builder.is_full()
-                && let Some(MergedSeries { id, frames, times }) = merging.next().await?
-            {
-                builder.push(id, &frames, times);
-            }
-            let Some(first_id) = builder.first_id() else { return Ok(()) };
-            let key = keys::block(new.metric, new.window, self.epoch, first_id);
-            self.add(new, builder.finish(key)).await?;
-        }
-    }
-
-    /// Adds the summaries of some runs to a new one; samples only of series without summaries.
-    pub(super) async fn merge_summaries(
-        &mut self,
-        new: &mut NewRun,
-        runs: &[MetricRun],
-        masks: &Masks,
+        kept: Kept,
     ) -> Result<(), StoreError> {
         let series_max = self.core.options.sizes.block_series_max;
         let mut merging = RunMerge::new(self.core, new.metric, new.window, runs, masks);
         let mut check = SummaryBuilder::default();
+        let mut is_summarized =
+            |frames: &[u8]| kept == Kept::Summaries && check.can_summarize(frames);
         let mut next = merging.next().await?;
         while let Some(first) = &next {
-            let is_summarized = check.can_summarize(&first.frames);
+            let are_summarized = is_summarized(&first.frames);
             let mut builder = BlockBuilder::new(series_max);
             while !builder.is_full()
                 && let Some(MergedSeries { id, frames, times }) = &next
-                && check.can_summarize(frames) == is_summarized
+                && is_summarized(frames) == are_summarized
             {
                 builder.push(*id, frames, *times);
                 next = merging.next().await?;
@@ -256,7 +245,7 @@ impl<'a> PartitionCleanup<'a> {
             let Some(first_id) = builder.first_id() else { break };
             let key = keys::block(new.metric, new.window, self.epoch, first_id);
             let block =
-                if is_summarized { builder.finish_summarized(&key) } else { builder.finish(key) };
+                if are_summarized { builder.finish_summarized(&key) } else { builder.finish(key) };
             self.add(new, block).await?;
         }
         Ok(())

@@ -18,7 +18,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::rewrite::{NewRun, PartitionCleanup, masks_of, reserve};
+use super::rewrite::{Kept, NewRun, PartitionCleanup, masks_of, reserve};
 use super::{SealExtent, seal};
 use crate::block::BlockEntry;
 use crate::core::Core;
@@ -150,7 +150,7 @@ async fn summarize_metrics(
                 continue;
             }
             let mut new = NewRun::new(metric, window);
-            match cleanup.merge_summaries(&mut new, &runs, masks).await {
+            match cleanup.merge_runs(&mut new, &runs, masks, Kept::Summaries).await {
                 Ok(()) => {}
                 Err(error @ StoreError::Corrupt { .. }) => {
                     first_error.get_or_insert(error);
