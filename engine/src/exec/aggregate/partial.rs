@@ -8,6 +8,9 @@ use crate::tile::is_present;
 /// Factor for the sum of a mean that would overflow; a power of two, so scaling is exact.
 const SCALE: f64 = 1.0 / (1u128 << 64) as f64;
 
+/// Minimum number of present values of 64 for which all are processed in vectors.
+const MASKED_MIN: u32 = 16;
+
 /// A mergeable aggregation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Fold {
@@ -138,25 +141,54 @@ impl Partial {
                 index += whole;
                 continue;
             }
-            let mut bits = presence[index];
+            self.each_of_word(index, values, presence[index], &change);
+            index += 1;
+        }
+    }
+
+    /// Calls `change` with the cell and the value of each present value of one word of the presence.
+    #[inline(always)]
+    fn each_of_word(
+        &mut self,
+        index: usize,
+        values: &[f64],
+        word: u64,
+        change: &impl Fn(&mut f64, &mut f64, &mut f64, f64),
+    ) {
+        let range = index * 64..values.len().min(index * 64 + 64);
+        if word.count_ones() < MASKED_MIN {
+            let mut bits = word;
             while bits != 0 {
                 let at = index * 64 + bits.trailing_zeros() as usize;
                 let (value, second) = (&mut self.value[at], &mut self.second[at]);
                 change(value, second, &mut self.count[at], values[at]);
                 bits &= bits - 1;
             }
-            index += 1;
+            return;
         }
+        let cells = self.value[range.clone()].iter_mut().zip(&mut self.second[range.clone()]);
+        let cells = cells.zip(&mut self.count[range.clone()]).zip(&values[range]);
+        widest(|| {
+            // All cells are computed, and those of present values are replaced.
+            for (at, (((value, second), count), x)) in cells.enumerate() {
+                let (mut new, mut new_second, mut new_count) = (*value, *second, *count);
+                change(&mut new, &mut new_second, &mut new_count, *x);
+                let is_present = word >> at & 1 == 1;
+                *value = if is_present { new } else { *value };
+                *second = if is_present { new_second } else { *second };
+                *count = if is_present { new_count } else { *count };
+            }
+        });
     }
 
     /// Adds a row to the sums of `avg`. If a sum would overflow, Prometheus changes to a running
     /// mean. Here the sum is scaled down, which is as exact and still mergeable.
     fn update_avg(&mut self, values: &[f64], presence: &[u64]) {
-        // Absent values may be too large, which costs time only.
+        // Absent values may be too large, which costs time only. NaN does not overflow.
         let sums = self.value.iter().zip(values);
         let is_safe = self.scale.is_empty()
             && widest(|| {
-                sums.fold(true, |is_safe, (sum, x)| is_safe & ((sum + x).abs() <= f64::MAX))
+                sums.fold(true, |is_safe, (sum, x)| is_safe & ((sum + x).abs() != f64::INFINITY))
             });
         if is_safe {
             self.each(values, presence, |v, s, n, x| {
