@@ -220,9 +220,9 @@ pub trait Cursor: Send {
     fn prefetch(&self, _ahead: usize) {}
 
     /// Writes the newest value up to each step to `out`, for the first steps of which the cursor
-    /// knows it without a batch: it is within the lookback, and no staleness marker. The cursor then
-    /// goes on after the samples up to the last of these steps. The steps are later than all
-    /// samples that were read.
+    /// knows it without a batch. For steps that have none within the lookback, and for those that
+    /// see a staleness marker, it writes a staleness marker. The cursor then goes on after the
+    /// samples up to the last of these steps. The steps are later than all samples that were read.
     ///
     /// Does nothing by default.
     ///
@@ -301,10 +301,12 @@ pub struct FilledSteps {
     pub steps: usize,
     /// Number of samples that the cursor went past.
     pub samples: usize,
-    /// Time of the sample of the last step, if there is any step.
+    /// Time of the newest sample up to the last step, if there is any step.
     pub newest_ms: i64,
-    /// Value of that sample.
+    /// Value of that sample, which may be a staleness marker.
     pub newest: f64,
+    /// True if no step has a staleness marker.
+    pub are_all_seen: bool,
 }
 
 /// Cursor over decoded samples.

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use model::{
     Advance, Cursor, Histogram, HistogramSample, Labels, LookupSteps, SampleBatch, SourceError,
+    is_stale,
 };
 use proptest::prelude::*;
 
@@ -168,9 +169,17 @@ impl Twin {
                 let mut out = vec![f64::NAN; 8.min(count - first)];
                 let filled = cursor.fill_steps(steps.from(first), &mut out)?;
                 for (step, value) in (first..).zip(&out[..filled.steps]) {
-                    let (_, expected) = newest_at(step).unwrap();
-                    assert_eq!(*expected, Found::Float(*value, 0), "step {step}");
-                    newest = Some(*expected);
+                    let oldest_ms = steps.time(step) - steps.lookback_ms;
+                    newest = newest_at(step).map(|(_, found)| *found);
+                    let seen = newest_at(step).filter(|(time_ms, _)| **time_ms > oldest_ms);
+                    match seen {
+                        Some((_, Found::Float(seen, 0))) => {
+                            assert_eq!(seen.to_bits(), value.to_bits(), "step {step}");
+                        }
+                        Some((_, found)) => panic!("step {step} sees {found:?}"),
+                        None => assert!(is_stale(*value), "step {step}"),
+                    }
+                    assert!(!(filled.are_all_seen && is_stale(*value)), "step {step}");
                 }
                 let last_ms = steps.time(first + out.len() - 1);
                 let mut batch = SampleBatch::new();

@@ -28,6 +28,7 @@ use super::raw::{push_samples, seen};
 use super::run::{column_of, decoded};
 use super::scratch::Scratch;
 use super::series_parts::SeriesParts;
+use super::windows::Position;
 use crate::chunk::{ChunkError, Decoder, Encoding, HistogramDecoder};
 use crate::keys;
 use crate::summary::edges::Edges;
@@ -47,8 +48,8 @@ pub(crate) struct PartsCursor<'a> {
     open: Open<'a>,
     /// Columns of runs that later windows read, too, with the indices of their parts.
     decoded: SmallVec<[(usize, Arc<KeptColumn>); 1]>,
-    /// Part and index of the first sample that has not been counted in windows.
-    counted: (usize, usize),
+    /// First sample that has not been counted in windows.
+    counted: Position,
     /// Last histogram that was handed over.
     last_histogram: Option<HistogramSample>,
     /// Set if some parts may be summaries, which only windows can be answered from.
@@ -115,7 +116,7 @@ impl<'a> PartsCursor<'a> {
             next,
             open,
             decoded: SmallVec::new(),
-            counted: (0, 0),
+            counted: Position { part: 0, at: 0 },
             last_histogram,
             summaries,
         }

@@ -1,6 +1,6 @@
 //! Hands over floats that are already decoded.
 
-use model::{FilledSteps, LookupSteps, SampleBatch, StepRanges, is_stale};
+use model::{FilledSteps, LookupSteps, SampleBatch, StepRanges, is_stale, stale_nan};
 
 use super::part::push_starts;
 
@@ -23,15 +23,16 @@ pub(super) fn seen(
     (passed, window.1.min(until_ms))
 }
 
-/// Writes the newest value up to each step to `out`, for the first steps up to `until_ms` that see
-/// one of the samples within the lookback, and no staleness marker.
+/// Writes the newest value up to each step to `out`, or a staleness marker for steps without one,
+/// for the first steps up to `until_ms`. Writes nothing if the first step is before the first
+/// sample.
 pub(super) fn fill_steps(
     samples: &[(i64, f64)],
     steps: LookupSteps,
     until_ms: i64,
     out: &mut [f64],
 ) -> FilledSteps {
-    let mut filled = FilledSteps::default();
+    let mut filled = FilledSteps { are_all_seen: true, ..FilledSteps::default() };
     let count = steps.count_until(until_ms).min(out.len());
     let mut end = 0;
     for (step, out) in out[..count].iter_mut().enumerate() {
@@ -40,11 +41,11 @@ pub(super) fn fill_steps(
             end += 1;
         }
         let Some((time_ms, value)) = samples[..end].last() else { break };
-        if step_ms - time_ms >= steps.lookback_ms || is_stale(*value) {
-            break;
-        }
-        *out = *value;
-        filled = FilledSteps { steps: step + 1, samples: end, newest_ms: *time_ms, newest: *value };
+        let is_old = step_ms - time_ms >= steps.lookback_ms;
+        *out = if is_old { stale_nan() } else { *value };
+        filled.are_all_seen &= !is_stale(*out);
+        (filled.steps, filled.samples) = (step + 1, end);
+        (filled.newest_ms, filled.newest) = (*time_ms, *value);
     }
     filled
 }

@@ -61,14 +61,15 @@ fn values(len: usize) -> impl Strategy<Value = Vec<f64>> {
         1 => Just(f64::INFINITY),
         1 => Just(-0.0),
     ];
-    let stale = (counter.clone(), 0..len).prop_map(|(mut values, at)| {
-        values[at] = stale_nan();
+    let markers = proptest::collection::vec(0..len, 1..12);
+    let stale = (counter.clone(), markers).prop_map(|(mut values, markers)| {
+        markers.into_iter().for_each(|at| values[at] = stale_nan());
         values
     });
     prop_oneof![
         6 => counter,
         1 => proptest::collection::vec(special, len),
-        1 => stale,
+        2 => stale,
     ]
 }
 
@@ -79,9 +80,17 @@ fn part() -> impl Strategy<Value = PartData> {
     let jitter = prop_oneof![3 => Just(0_i64), 1 => 1_i64..30];
     (kind, len, after, jitter).prop_flat_map(|(kind, len, after, jitter)| {
         let noise = proptest::collection::vec(0..=jitter, len);
-        (values(len), noise).prop_map(move |(values, noise)| {
+        let gaps = proptest::collection::vec((0..len, 1_usize..20), 0..4);
+        let gaps = prop_oneof![2 => Just(Vec::new()).boxed(), 1 => gaps.boxed()];
+        (values(len), noise, gaps).prop_map(move |(values, noise, gaps)| {
             let times = (0..).zip(noise).map(|(at, noise): (i64, _)| at * 100 + noise);
-            PartData { kind, after, samples: times.zip(values).collect() }
+            let mut samples: Samples = times.zip(values).collect();
+            for (start, count) in gaps {
+                let start = start.min(samples.len() - 1);
+                let end = (start + count).min(samples.len() - 1);
+                samples.drain(start..end);
+            }
+            PartData { kind, after, samples }
         })
     })
 }
@@ -95,7 +104,9 @@ fn built(parts: &[PartData], cache: &ColumnCache) -> (SeriesParts, Samples, bool
         let samples: Samples =
             samples.iter().map(|(time, value)| (end_ms + after * 100 + time, *value)).collect();
         are_known &= *after > 0 && *kind != Kind::Floats;
-        are_known &= !samples.iter().any(|(_, value)| is_stale(*value));
+        // A column of few stretches is divided, however short it is.
+        let marker_count = samples.iter().filter(|(_, value)| is_stale(*value)).count();
+        are_known &= marker_count < 4 || *kind == Kind::Tail;
         built.push(match kind {
             Kind::Column => {
                 let (times, values): (Vec<i64>, Vec<f64>) = samples.iter().copied().unzip();
@@ -108,7 +119,7 @@ fn built(parts: &[PartData], cache: &ColumnCache) -> (SeriesParts, Samples, bool
             }
         });
         // Steps of 100 ms from one begin, however late the last sample was.
-        end_ms += (after + samples.len() as i64 - 1) * 100;
+        end_ms = samples.last().expect("parts have samples").0 / 100 * 100;
         all.extend(samples);
     }
     room.settle(built.iter_mut());
@@ -119,7 +130,7 @@ fn built(parts: &[PartData], cache: &ColumnCache) -> (SeriesParts, Samples, bool
 
 /// Checks the facts of one window.
 fn check(samples: &[(i64, f64)], wanted: WantedFact, window: WindowSamples, first: f64, fact: f64) {
-    assert_eq!(window.count, samples.len());
+    assert_eq!(window.count, samples.len(), "{wanted:?} {window:?} {samples:?}");
     let ([(first_ms, first_value), ..], [.., (last_ms, last_value)]) = (samples, samples) else {
         return;
     };

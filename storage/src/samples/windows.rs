@@ -44,13 +44,22 @@ pub(super) struct Place {
     pub(super) at: usize,
 }
 
-/// Consecutive parts of a series.
+/// Pieces of consecutive parts of a series.
 pub(super) struct Pieces<'a> {
     pieces: SmallVec<[Piece<'a>; 4]>,
     /// Number of the first sample of each piece.
     numbers: SmallVec<[usize; 4]>,
+    /// Position of the first sample of each piece.
+    positions: SmallVec<[Position; 4]>,
     /// Number of samples.
     len: usize,
+}
+
+/// Position of a sample in parts, which may also have staleness markers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Position {
+    pub(super) part: usize,
+    pub(super) at: usize,
 }
 
 /// Value before a decrease, with the number of the sample after it.
@@ -68,18 +77,41 @@ struct Falls {
 
 impl<'a> Pieces<'a> {
     pub(super) fn new() -> Pieces<'a> {
-        Pieces { pieces: SmallVec::new(), numbers: SmallVec::new(), len: 0 }
+        let (pieces, numbers, positions) = (SmallVec::new(), SmallVec::new(), SmallVec::new());
+        Pieces { pieces, numbers, positions, len: 0 }
     }
 
-    pub(super) fn push(&mut self, piece: Piece<'a>) {
+    /// Adds the piece whose first sample is at a position.
+    #[inline]
+    pub(super) fn push(&mut self, position: Position, piece: Piece<'a>) {
         self.pieces.push(piece);
         self.numbers.push(self.len);
+        self.positions.push(position);
         self.len += piece.len();
     }
 
-    /// Returns the number of pieces.
-    pub(super) fn count(&self) -> usize {
-        self.pieces.len()
+    /// Returns the place of the first sample at a position or after it.
+    #[inline]
+    pub(super) fn place(&self, position: Position) -> Place {
+        let next = self.positions.partition_point(|start| *start <= position);
+        let inside = next.checked_sub(1).and_then(|piece| {
+            let start = self.positions[piece];
+            let is_inside =
+                start.part == position.part && position.at - start.at < self.pieces[piece].len();
+            is_inside.then(|| Place { piece, at: position.at - start.at })
+        });
+        inside.unwrap_or(Place { piece: next, at: 0 })
+    }
+
+    /// Returns the position of a sample, or the one after the last sample; `None` without samples.
+    #[inline]
+    pub(super) fn position(&self, place: Place) -> Option<Position> {
+        let start = self.positions.get(place.piece);
+        let found = start.map(|start| Position { at: start.at + place.at, ..*start });
+        found.or_else(|| {
+            let (start, piece) = (self.positions.last()?, self.pieces.last()?);
+            Some(Position { at: start.at + piece.len(), ..*start })
+        })
     }
 
     /// Returns the number of a sample.
@@ -158,7 +190,7 @@ impl<'a> Pieces<'a> {
     }
 
     /// Returns whether finding the ends of windows one by one costs less than handing over all
-    /// samples. Of even samples, only some windows are not alike.
+    /// samples. Of even samples in whole parts, only some windows are not alike.
     fn is_cheap_to_find(&self, first: Place, last: Place, windows: Windows) -> bool {
         let count = self.number(last) - self.number(first) + 1;
         let reads = windows.span_ms / windows.step_ms.max(1);
@@ -167,6 +199,7 @@ impl<'a> Pieces<'a> {
             || windows.step_ms >= windows.span_ms
             || count as i64 >= reads.saturating_mul(NEW_SAMPLES_MIN)
             || sample_ms.is_some_and(|sample_ms| windows.step_ms % sample_ms == 0)
+                && self.positions.iter().all(|position| position.at == 0)
     }
 
     /// Returns whether folding the values of windows costs less than handing over all samples.
@@ -186,12 +219,7 @@ impl<'a> Pieces<'a> {
             WantedFact::Min | WantedFact::Max => EXTREME_READS_MAX,
             _ => i64::MAX,
         };
-        let is_packed = |piece: &Piece<'_>| match piece {
-            Piece::Column(column) => column.is_packed(),
-            // Tails are short.
-            Piece::Tail(_) => true,
-        };
-        let are_packed = self.pieces[first.piece..=last.piece].iter().all(is_packed);
+        let are_packed = self.pieces[first.piece..=last.piece].iter().all(Piece::is_packed);
         reads <= if are_packed { reads_packed_max } else { READS_MAX } && count <= FOLDED_MAX
     }
 

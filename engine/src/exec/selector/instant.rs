@@ -211,6 +211,16 @@ fn set_seen(values: &[f64], even: Even, steps: std::ops::Range<usize>, presence:
     }
 }
 
+/// Sets the presence of the first steps, except for values that are staleness markers.
+#[inline]
+fn set_present_unless_stale(values: &[f64], presence: &mut [u64]) {
+    for (values, word) in values.chunks(64).zip(presence) {
+        let bits =
+            values.iter().rev().fold(0, |bits, value| bits << 1 | u64::from(!is_stale(*value)));
+        *word |= bits;
+    }
+}
+
 impl TileReader for InstantReader<'_> {
     fn next_tile(&mut self, step_count: usize, tile: &mut Tile) -> Result<(), QueryError> {
         tile.reset(self.rows.len(), step_count);
@@ -396,11 +406,15 @@ impl<'s> Row<'s> {
         presence: &mut [u64],
     ) -> Result<(), QueryError> {
         let wanted = reading.wanted(self.series, reading.step_ranges);
-        let FilledSteps { steps, samples, newest_ms, newest } =
+        let FilledSteps { steps, samples, newest_ms, newest, are_all_seen } =
             self.cursor.fill_steps(wanted, times, values)?;
         reading.decoded.work(samples)?;
         if steps > 0 {
-            set_all_present(presence, 0..steps);
+            if are_all_seen {
+                set_all_present(presence, 0..steps);
+            } else {
+                set_present_unless_stale(&values[..steps], presence);
+            }
             (self.newest_ms, self.newest) = (newest_ms, newest);
         }
         if steps < values.len() {

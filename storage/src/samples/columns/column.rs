@@ -9,9 +9,18 @@
 //! ```
 //!
 //! Counters and most gauges are whole numbers, or have a few decimal places; a value counts as such
-//! if unpacking returns all its 64 bits. This format is used in memory only; chunks are stored.
+//! if unpacking returns all its 64 bits. Staleness markers are listed, and packed as the value before
+//! them. This format is used in memory only; chunks are stored.
 
-use model::{Advance, SampleBatch, StepRanges, is_any_stale, prefetch, widest};
+use std::borrow::Cow;
+use std::ops::Range;
+
+use model::{
+    Advance, SampleBatch, StepRanges, TimeRange, is_any_stale, is_stale, prefetch, stale_nan,
+    widest,
+};
+
+use super::stretches::Stretches;
 
 /// Maximum number of decimal places. Up to here both operands of the division are exact, so it
 /// rounds as parsing the decimal does.
@@ -39,6 +48,8 @@ pub(crate) struct Column {
     times: Times,
     values: Values,
     has_stale: bool,
+    /// `None` if all samples are one stretch, or are divided into too many.
+    stretches: Option<Box<Stretches>>,
     /// Indices of the values below the previous one; `None` if they are many.
     falls: Option<Box<[u32]>>,
 }
@@ -67,13 +78,22 @@ impl Column {
         let (Some(min_ms), Some(max_ms)) = (timestamps.first(), timestamps.last()) else {
             panic!("a column of no samples");
         };
+        let (times, has_stale) = (Times::of(timestamps), is_any_stale(values));
+        let is_divided = has_stale || matches!(times, Times::Offsets(_) | Times::Any(_));
+        let stretches = is_divided.then(|| Stretches::of(timestamps, values)).flatten();
+        let stretches = stretches.filter(|stretches| has_stale || stretches.ranges.len() > 1);
+        let packed = match &stretches {
+            Some(_) if has_stale => Cow::Owned(without_markers(values)),
+            _ => Cow::Borrowed(values),
+        };
         Column {
             len: u32::try_from(timestamps.len()).expect("runs are short"),
             min_ms: *min_ms,
             max_ms: *max_ms,
-            times: Times::of(timestamps),
-            values: Values::of(values),
-            has_stale: is_any_stale(values),
+            times,
+            values: Values::of(&packed),
+            has_stale,
+            stretches: stretches.map(Box::new),
             falls: falls(values),
         }
     }
@@ -107,7 +127,8 @@ impl Column {
             Values::Any(values) => size_of_val(&**values),
         };
         let falls = self.falls.as_ref().map_or(0, |falls| size_of_val(&**falls));
-        size_of::<Column>() + times + values + falls
+        let stretches = self.stretches.as_ref().map_or(0, |stretches| stretches.bytes());
+        size_of::<Column>() + times + values + falls + stretches
     }
 
     pub(super) fn times(&self) -> &Times {
@@ -118,9 +139,57 @@ impl Column {
         &self.values
     }
 
+    /// Calls `visit` with each stretch of samples without staleness markers that may have samples in
+    /// a range of time, and with the distance of its samples if they are evenly spaced. Returns
+    /// false if they are too many.
+    #[inline]
+    pub(crate) fn each_stretch(
+        &self,
+        times: TimeRange,
+        mut visit: impl FnMut(Range<usize>, Option<i64>),
+    ) -> bool {
+        match &self.stretches {
+            Some(stretches) => {
+                let first = self.count_until(0, times.start_ms.saturating_sub(1));
+                for range in stretches.from(first) {
+                    let range = range.start as usize..range.end as usize;
+                    if self.time(range.start) > times.end_ms {
+                        break;
+                    }
+                    visit(range, stretches.step_ms);
+                }
+            }
+            None if self.has_stale => return false,
+            None => visit(0..self.len(), self.even_step_ms()),
+        }
+        true
+    }
+
+    pub(super) fn stretches(&self) -> Option<&Stretches> {
+        self.stretches.as_deref()
+    }
+
     /// Returns whether any value is a staleness marker.
-    pub(crate) fn has_stale(&self) -> bool {
+    pub(super) fn has_stale(&self) -> bool {
         self.has_stale
+    }
+
+    /// Returns a value, which may be a staleness marker.
+    #[inline]
+    pub(super) fn value_or_marker(&self, at: usize) -> f64 {
+        match &self.stretches {
+            Some(stretches) if self.has_stale && stretches.is_marker(at) => stale_nan(),
+            _ => self.values.get(at),
+        }
+    }
+
+    /// Writes the values from an index on.
+    #[inline]
+    fn read_values(&self, from: usize, out: &mut [f64]) {
+        self.values.read(from, out);
+        if let Some(stretches) = self.stretches.as_ref().filter(|_| self.has_stale) {
+            stretches.mark(from, out);
+        }
     }
 
     /// Returns the indices of the values below the previous one; `None` if they are many.
@@ -196,7 +265,7 @@ impl Column {
         let count = self.count_until(from, until_ms).min(room);
         let out = batch.len..batch.len + count;
         self.times.read(self.min_ms, from, &mut batch.timestamps[out.clone()]);
-        self.values.read(from, &mut batch.values[out]);
+        self.read_values(from, &mut batch.values[out]);
         let start = batch.len;
         batch.len += count;
         if let Times::Even { step_ms } = self.times {
@@ -237,7 +306,7 @@ impl Column {
             if windows.only_newest() {
                 at += self.count_until(at, end_ms);
                 let start = batch.len;
-                batch.push(self.times.get(self.min_ms, at - 1), self.values.get(at - 1));
+                batch.push(self.times.get(self.min_ms, at - 1), self.value_or_marker(at - 1));
                 batch.note_even(start, windows.step_ms());
             } else {
                 at += self.read(at, end_ms, batch);
@@ -264,8 +333,18 @@ impl Column {
         timestamps.resize(start + self.len(), 0);
         values.resize(start + self.len(), 0.0);
         self.times.read(self.min_ms, 0, &mut timestamps[start..]);
-        self.values.read(0, &mut values[start..]);
+        self.read_values(0, &mut values[start..]);
     }
+}
+
+/// Replaces staleness markers by the value before them, those at the start by the first value.
+fn without_markers(values: &[f64]) -> Vec<f64> {
+    let mut before = values.iter().copied().find(|value| !is_stale(*value)).unwrap_or(0.0);
+    let replaced = values.iter().map(|value| {
+        before = if is_stale(*value) { before } else { *value };
+        before
+    });
+    replaced.collect()
 }
 
 fn falls(values: &[f64]) -> Option<Box<[u32]>> {

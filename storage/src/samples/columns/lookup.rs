@@ -1,20 +1,24 @@
 //! Looks up the newest values of steps in a column.
 
-use model::{FilledSteps, LookupSteps, is_stale};
+use std::ops::Range;
 
-use super::column::{Column, Times, Values};
+use model::{FilledSteps, LookupSteps, stale_nan};
+
+use super::column::{Column, Times};
 
 /// Number of steps whose samples are found together.
 const FOUND_AT_ONCE: usize = 64;
-/// Maximum distance of a sample from its expected index.
+/// Maximum distance of a sample from its expected index. The search for one that is further off
+/// begins again.
 const MOVES_MAX: usize = 16;
 
 impl Column {
-    /// Writes the newest value up to each step to `out`, for the first steps up to `until_ms` that see
-    /// a sample from index `from - 1` on, within the lookback. The samples passed are those from
+    /// Writes the newest value up to each step to `out`, for the first steps up to `until_ms`, the
+    /// first one of which sees no sample before index `from - 1`. The samples passed are those from
     /// `from` on.
     ///
-    /// Writes nothing if one of the samples is a staleness marker.
+    /// Writes a staleness marker for steps without a value. Writes nothing if the first step is
+    /// before the first sample.
     pub(crate) fn fill_steps(
         &self,
         from: usize,
@@ -22,39 +26,101 @@ impl Column {
         until_ms: i64,
         out: &mut [f64],
     ) -> FilledSteps {
-        let (count, end) = self.fill(from, steps, until_ms, out);
-        let Some(last) = count.checked_sub(1) else { return FilledSteps::default() };
-        let (newest_ms, newest) = (self.time(end - 1), out[last]);
-        FilledSteps { steps: count, samples: end - from, newest_ms, newest }
+        let count = steps.count_until(until_ms).min(out.len());
+        let passed = from + self.count_until(from, steps.first_ms);
+        let Some(newest) = passed.checked_sub(1).filter(|_| count > 0 && steps.step_ms > 0) else {
+            return FilledSteps::default();
+        };
+        let out = &mut out[..count];
+        let are_all_seen = match self.stretches() {
+            Some(stretches) => {
+                self.fill_stretches(newest, steps, stretches.from(newest), stretches.step_ms, out)
+            }
+            None => {
+                let all = SampleStretch { range: 0..self.len(), step_ms: self.even_step_ms() };
+                self.fill_stretch(&all, newest, steps, out) && !self.has_stale()
+            }
+        };
+        let end = from + self.count_until(from, steps.time(count - 1));
+        let last = end - 1;
+        FilledSteps {
+            steps: count,
+            samples: end - from,
+            newest_ms: self.time(last),
+            newest: self.value_or_marker(last),
+            are_all_seen,
+        }
     }
 
-    /// Returns the number of steps, and the index after the last sample.
-    fn fill(
+    /// Writes the values of steps that see samples from index `newest` on, in the stretches that end
+    /// after it. Returns whether each step has one.
+    fn fill_stretches(
         &self,
-        from: usize,
+        newest: usize,
         steps: LookupSteps,
-        until_ms: i64,
+        stretches: &[Range<u32>],
+        step_ms: Option<i64>,
         out: &mut [f64],
-    ) -> (usize, usize) {
-        let count = steps.count_until(until_ms).min(out.len());
-        let out = &mut out[..count];
-        if count == 0 || steps.step_ms == 0 || steps.first_ms < self.min_ms() {
-            return (0, from);
+    ) -> bool {
+        let (mut done, mut are_all_seen) = (0, true);
+        for range in stretches {
+            if done == out.len() {
+                break;
+            }
+            let range = range.start as usize..range.end as usize;
+            let before = steps.count_until(self.time(range.start).saturating_sub(1));
+            if before > done {
+                // A staleness marker is newer than the stretch before.
+                let before = before.min(out.len());
+                out[done..before].fill(stale_nan());
+                (done, are_all_seen) = (before, false);
+            }
+            let next_ms = if range.end < self.len() { self.time(range.end) } else { i64::MAX };
+            let end = steps.count_until(next_ms.saturating_sub(1)).min(out.len());
+            if end > done {
+                let newest = newest.max(range.start);
+                let stretch = SampleStretch { range, step_ms };
+                let steps = steps.from(done);
+                are_all_seen &= self.fill_stretch(&stretch, newest, steps, &mut out[done..end]);
+                done = end;
+            }
         }
+        out[done..].fill(stale_nan());
+        are_all_seen && done == out.len()
+    }
+
+    /// Writes the values of steps that see samples of a stretch, the first one from index `newest`
+    /// on. Returns whether each of them is within the lookback.
+    fn fill_stretch(
+        &self,
+        stretch: &SampleStretch,
+        newest: usize,
+        steps: LookupSteps,
+        out: &mut [f64],
+    ) -> bool {
+        if let Some(sample_ms) = stretch.step_ms
+            && sample_ms > 0
+            && steps.step_ms % sample_ms == 0
+        {
+            return self.fill_even(&stretch.range, sample_ms, steps, out);
+        }
+        let first_ms = self.min_ms();
         match self.times() {
-            Times::Even { step_ms } if steps.step_ms % step_ms == 0 => {
-                self.fill_even(from, *step_ms, steps, out)
-            }
             Times::Even { step_ms } => {
-                self.fill_found(from, steps, out, |at| self.min_ms() + at as i64 * step_ms)
+                let time = |at: usize| first_ms + at as i64 * step_ms;
+                self.fill_found(&stretch.range, newest, steps, out, time)
             }
-            Times::Near { step_ms, off_ms } => self.fill_found(from, steps, out, |at| {
-                self.min_ms() + at as i64 * step_ms + i64::from(off_ms[at])
-            }),
+            Times::Near { step_ms, off_ms } => {
+                let time = |at: usize| first_ms + at as i64 * step_ms + i64::from(off_ms[at]);
+                self.fill_found(&stretch.range, newest, steps, out, time)
+            }
             Times::Offsets(offsets) => {
-                self.fill_found(from, steps, out, |at| self.min_ms() + i64::from(offsets[at]))
+                let time = |at: usize| first_ms + i64::from(offsets[at]);
+                self.fill_found(&stretch.range, newest, steps, out, time)
             }
-            Times::Any(times) => self.fill_found(from, steps, out, |at| times[at]),
+            Times::Any(times) => {
+                self.fill_found(&stretch.range, newest, steps, out, |at| times[at])
+            }
         }
     }
 
@@ -62,89 +128,85 @@ impl Column {
     /// sample.
     fn fill_even(
         &self,
-        from: usize,
+        range: &Range<usize>,
         sample_ms: i64,
         steps: LookupSteps,
         out: &mut [f64],
-    ) -> (usize, usize) {
-        let passed_ms = steps.first_ms - self.min_ms();
+    ) -> bool {
+        let passed_ms = steps.first_ms - self.time(range.start);
         let (first, age_ms) = ((passed_ms / sample_ms) as usize, passed_ms % sample_ms);
-        let last = self.len() - 1;
-        let (mut count, mut end) = (0, from);
+        let last = range.len() - 1;
+        let mut count = 0;
+        let mut is_seen = true;
         if first <= last {
-            if first + 1 < from || age_ms >= steps.lookback_ms {
-                return (0, from);
-            }
             let stride = (steps.step_ms / sample_ms) as usize;
             count = out.len().min((last - first) / stride + 1);
-            let out = &mut out[..count];
-            self.read_strided(first, stride, out);
-            if !self.is_packed() && has_stale(out) {
-                return (0, from);
+            is_seen = age_ms < steps.lookback_ms;
+            if is_seen {
+                self.read_strided(range.start + first, stride, &mut out[..count]);
+            } else {
+                out[..count].fill(stale_nan());
             }
-            end = first + (count - 1) * stride + 1;
         }
-        let newest = self.values().get(last);
-        let is_seen = |step: usize| steps.time(step) - self.max_ms() < steps.lookback_ms;
-        while count < out.len() && is_seen(count) && !is_stale(newest) {
-            out[count] = newest;
-            (count, end) = (count + 1, last + 1);
-        }
-        (count, end)
+        let (last_ms, newest) = (self.time(range.start + last), self.value(range.start + last));
+        let later = &mut out[count..];
+        let old_ms = last_ms.saturating_add(steps.lookback_ms).saturating_sub(1);
+        let seen = steps.count_until(old_ms).saturating_sub(count).min(later.len());
+        let (seen, old) = later.split_at_mut(seen);
+        seen.fill(newest);
+        old.fill(stale_nan());
+        is_seen && old.is_empty()
     }
 
     /// Finds the sample of each step near the expected distance from that of the previous one.
     fn fill_found(
         &self,
-        from: usize,
+        range: &Range<usize>,
+        newest: usize,
         steps: LookupSteps,
         out: &mut [f64],
         time: impl Fn(usize) -> i64,
-    ) -> (usize, usize) {
-        let last = self.len() - 1;
-        let sample_ms = self.max_ms().saturating_sub(self.min_ms()) / last.max(1) as i64;
+    ) -> bool {
+        let (first, last) = (range.start, range.end - 1);
+        let sample_ms = time(last).saturating_sub(time(first)) / (last - first).max(1) as i64;
         let stride = (steps.step_ms / sample_ms.max(1)) as usize;
-        // The first sample is not later than the first step.
-        let mut at = (from + self.count_until(from, steps.first_ms)).saturating_sub(1);
-        let mut end = from;
-        let mut filled = 0;
+        let (mut at, mut are_all_seen, mut done) = (newest, true, 0);
         for out in out.chunks_mut(FOUND_AT_ONCE) {
             let mut found = [0; FOUND_AT_ONCE];
-            let mut count = 0;
-            for step in 0..out.len() {
-                let step_ms = steps.time(filled + step);
+            let mut old = 0_u64;
+            for (step, found) in found[..out.len()].iter_mut().enumerate() {
+                let step_ms = steps.time(done + step);
                 let mut moves = 0;
-                while at > 0 && time(at) > step_ms && moves < MOVES_MAX {
+                while at > first && time(at) > step_ms && moves < MOVES_MAX {
                     (at, moves) = (at - 1, moves + 1);
                 }
                 while at < last && time(at + 1) <= step_ms && moves < MOVES_MAX {
                     (at, moves) = (at + 1, moves + 1);
                 }
-                let is_seen = at + 1 >= from && step_ms - time(at) < steps.lookback_ms;
-                if moves == MOVES_MAX || !is_seen {
-                    break;
+                if moves == MOVES_MAX {
+                    let passed = first + self.count_until(first, step_ms);
+                    at = passed.saturating_sub(1).clamp(first, last);
                 }
-                found[count] = at;
-                count += 1;
-                end = at + 1;
+                *found = at;
+                old |= u64::from(step_ms - time(at) >= steps.lookback_ms) << step;
                 at = at.saturating_add(stride).min(last);
             }
-            let out = &mut out[..count];
             for (out, at) in out.iter_mut().zip(found) {
-                *out = self.values().get(at);
+                *out = self.value(at);
             }
-            if matches!(self.values(), Values::Any(_)) && has_stale(out) {
-                return (0, from);
+            are_all_seen &= old == 0;
+            while old != 0 {
+                out[old.trailing_zeros() as usize] = stale_nan();
+                old &= old - 1;
             }
-            filled += count;
-            if count < FOUND_AT_ONCE {
-                break;
-            }
+            done += out.len();
         }
-        (filled, end.max(from))
+        are_all_seen
     }
 }
 
-fn has_stale(values: &[f64]) -> bool {
-    values.iter().fold(false, |any, value| any | is_stale(*value))
+/// Consecutive samples, and their distance if they are evenly spaced.
+struct SampleStretch {
+    range: Range<usize>,
+    step_ms: Option<i64>,
 }

@@ -10,6 +10,7 @@ mod cache;
 mod column;
 mod extremes;
 mod lookup;
+mod stretches;
 #[cfg(test)]
 mod tests;
 mod values;

@@ -1,6 +1,6 @@
 use std::sync::Arc;
 
-use model::{Advance, LookupSteps, SampleBatch, StepRanges, is_stale};
+use model::{Advance, LookupSteps, SampleBatch, StepRanges, is_stale, stale_nan};
 use proptest::prelude::*;
 
 use super::{BlockKey, Column, ColumnCache, ColumnSlot};
@@ -25,7 +25,23 @@ fn value() -> impl Strategy<Value = f64> {
     ]
 }
 
+/// Replaces some values by staleness markers.
+fn with_markers(values: impl Strategy<Value = Vec<f64>>) -> impl Strategy<Value = Vec<f64>> {
+    (values, proptest::collection::vec(0_usize..700, 0..20)).prop_map(|(mut values, markers)| {
+        let len = values.len();
+        markers.into_iter().for_each(|at| values[at % len] = stale_nan());
+        values
+    })
+}
+
 fn values(len: usize) -> impl Strategy<Value = Vec<f64>> {
+    prop_oneof![
+        2 => plain_values(len),
+        1 => with_markers(plain_values(len)),
+    ]
+}
+
+fn plain_values(len: usize) -> impl Strategy<Value = Vec<f64>> {
     prop_oneof![
         // Of one kind, as in most series.
         (0_u32..9, proptest::collection::vec(0_u32..70_000, len)).prop_map(|(digits, above)| {
@@ -52,8 +68,22 @@ fn times(len: usize) -> impl Strategy<Value = Vec<i64>> {
     )
 }
 
+/// Moves the times from some samples on, as after a gap.
+fn with_gaps(times: impl Strategy<Value = Vec<i64>>) -> impl Strategy<Value = Vec<i64>> {
+    let gaps = proptest::collection::vec((0_usize..700, 1_i64..200_000), 0..12);
+    (times, gaps).prop_map(|(mut times, gaps)| {
+        for (at, gap_ms) in gaps {
+            let at = at % times.len();
+            times[at..].iter_mut().for_each(|time_ms| *time_ms += gap_ms / 1_000 * 1_000 + 15_000);
+        }
+        times
+    })
+}
+
 fn samples() -> impl Strategy<Value = (Vec<i64>, Vec<f64>)> {
-    (1_usize..700).prop_flat_map(|len| (times(len), values(len)))
+    (1_usize..700).prop_flat_map(|len| {
+        (prop_oneof![2 => times(len).boxed(), 1 => with_gaps(times(len)).boxed()], values(len))
+    })
 }
 
 fn bits(values: &[f64]) -> Vec<u64> {
@@ -113,36 +143,39 @@ proptest! {
         limit in 0_i64..1_000,
     ) {
         let column = Column::new(&times, &values);
-        let from = from.min(times.len());
         let steps = LookupSteps {
             first_ms: times[0] + offset * unit,
             step_ms: step * unit,
             lookback_ms: lookback * unit,
         };
+        // No step sees samples before the last one that was read.
+        let from = from.min(times.partition_point(|time_ms| *time_ms <= steps.first_ms));
         let until_ms = times[0] + limit * unit;
         let mut out = vec![f64::NAN; 100];
         let filled = column.fill_steps(from, steps, until_ms, &mut out);
         let (count, end) = (filled.steps, from + filled.samples);
         let newest = |step: usize| {
             let time_ms = steps.time(step);
-            let at = times.partition_point(|sample_ms| *sample_ms <= time_ms).checked_sub(1)?;
-            let is_seen = time_ms <= until_ms
-                && at + 1 >= from
-                && time_ms - times[at] < steps.lookback_ms
-                && !is_stale(values[at]);
-            is_seen.then_some(at)
+            times.partition_point(|sample_ms| *sample_ms <= time_ms).checked_sub(1)
         };
+        let has_first = newest(0).is_some();
+        let until = (0..out.len()).take_while(|step| steps.time(*step) <= until_ms).count();
+        prop_assert_eq!(count, if has_first { until } else { 0 });
+        let mut are_all_seen = true;
         for (step, value) in out[..count].iter().enumerate() {
-            let at = newest(step);
-            prop_assert_eq!(at.map(|at| values[at].to_bits()), Some(value.to_bits()), "{}", step);
+            let at = newest(step).unwrap();
+            let is_old = steps.time(step) - times[at] >= steps.lookback_ms;
+            let expected = if is_old { stale_nan() } else { values[at] };
+            prop_assert_eq!(expected.to_bits(), value.to_bits(), "{}", step);
+            are_all_seen &= !is_stale(expected);
         }
-        let last = count.checked_sub(1).and_then(newest);
-        prop_assert_eq!(end, last.map_or(from, |at| at + 1));
-        // Evenly spaced samples without staleness markers fill all steps that see one.
-        let is_even = times.windows(2).all(|pair| pair[1] - pair[0] == times[1] - times[0]);
-        if is_even && !values.iter().any(|value| is_stale(*value)) {
-            let expected = (0..out.len()).take_while(|step| newest(*step).is_some()).count();
-            prop_assert_eq!(count, expected);
+        if let Some(last) = count.checked_sub(1) {
+            let at = newest(last).unwrap();
+            prop_assert_eq!(end, at + 1);
+            prop_assert_eq!(filled.newest_ms, times[at]);
+            prop_assert_eq!(filled.newest.to_bits(), values[at].to_bits());
+            // Markers may be among the samples between two steps.
+            prop_assert!(are_all_seen || !filled.are_all_seen);
         }
     }
 

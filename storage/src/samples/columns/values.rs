@@ -23,13 +23,13 @@ impl Column {
         !matches!(self.values(), Values::Any(_))
     }
 
-    /// Returns a value.
+    /// Returns a value of a stretch.
     #[inline]
     pub(crate) fn value(&self, at: usize) -> f64 {
         self.values().get(at)
     }
 
-    /// Writes the value at an index to `out`, and then every `stride`th.
+    /// Writes the value at an index to `out`, and then every `stride`th, of a stretch.
     #[inline]
     pub(crate) fn read_strided(&self, first: usize, stride: usize, out: &mut [f64]) {
         match self.values() {

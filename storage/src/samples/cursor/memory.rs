@@ -1,8 +1,10 @@
 //! Lookups of steps and facts of windows, from the columns and tails of a cursor's parts.
 
+use std::ops::Range;
+
 use model::{
-    FilledSteps, FilledWindows, LookupSteps, SourceError, WINDOWS_MAX, WantedFact, WindowFacts,
-    Windows,
+    FilledSteps, FilledWindows, LookupSteps, SourceError, TimeRange, WINDOWS_MAX, WantedFact,
+    WindowFacts, Windows, stale_nan,
 };
 
 use super::{Open, OpenColumn, PartsCursor};
@@ -10,7 +12,7 @@ use crate::samples::part::Part;
 use crate::samples::piece::Piece;
 use crate::samples::raw;
 use crate::samples::run::column_of;
-use crate::samples::windows::{Pieces, Place};
+use crate::samples::windows::{Pieces, Position};
 
 impl PartsCursor<'_> {
     /// See [`model::Cursor::fill_steps`].
@@ -19,7 +21,14 @@ impl PartsCursor<'_> {
         steps: LookupSteps,
         out: &mut [f64],
     ) -> Result<FilledSteps, SourceError> {
-        let mut filled = FilledSteps::default();
+        let mut filled = FilledSteps { are_all_seen: true, ..FilledSteps::default() };
+        if self.windows.is_none() && self.next == 0 && matches!(self.open, Open::None) {
+            let first_ms = self.parts.start_ms_of(0).min(self.end_ms);
+            filled.steps = steps.count_until(first_ms.saturating_sub(1)).min(out.len());
+            out[..filled.steps].fill(stale_nan());
+            filled.are_all_seen = filled.steps == 0;
+            (filled.newest_ms, filled.newest) = (i64::MIN, stale_nan());
+        }
         while self.windows.is_none() && filled.steps < out.len() {
             if matches!(self.open, Open::None) {
                 if !self.is_memory_next(steps, out.len()) {
@@ -30,29 +39,31 @@ impl PartsCursor<'_> {
             let rest = steps.from(filled.steps);
             let next_ms = self.parts.start_ms_of(self.next);
             let until_ms = self.end_ms.min(next_ms.saturating_sub(1));
-            let (found, left) = match &mut self.open {
+            let (found, left, goes_on) = match &mut self.open {
                 Open::Column { column, at } => {
                     let found = column.fill_steps(*at, rest, until_ms, &mut out[filled.steps..]);
                     *at += found.samples;
-                    (found, column.len() - *at)
+                    // Steps of a later call may see its last sample.
+                    (found, column.len() - *at, true)
                 }
                 Open::Raw { rest: samples, starts } => {
                     let found = raw::fill_steps(samples, rest, until_ms, &mut out[filled.steps..]);
                     *samples = &samples[found.samples..];
                     *starts = starts.get(found.samples..).unwrap_or_default();
-                    (found, samples.len())
+                    (found, samples.len(), !samples.is_empty())
                 }
                 _ => break,
             };
             if found.steps > 0 {
                 (filled.newest_ms, filled.newest) = (found.newest_ms, found.newest);
+                filled.are_all_seen &= found.are_all_seen;
             }
             filled.steps += found.steps;
             filled.samples += found.samples;
             if filled.steps < out.len() && steps.time(filled.steps) >= next_ms {
                 // No later step sees the other samples.
                 filled.samples += left;
-            } else if left > 0 || found.steps == 0 {
+            } else if goes_on || found.steps == 0 {
                 break;
             }
             self.open = Open::None;
@@ -83,29 +94,47 @@ impl PartsCursor<'_> {
         while self.parts.start_ms_of(end) <= last_ms && self.is_in_memory(end)? {
             end += 1;
         }
-        let mut pieces = Pieces::new();
-        let known = (part..end).map_while(|part| self.piece(part));
-        known.for_each(|piece| pieces.push(piece));
-        let end = part + pieces.count();
+        let times = TimeRange::new(windows.after_ms(0), last_ms);
+        let (pieces, end) = self.pieces(part..end, times);
         let count = windows.count_before(self.parts.start_ms_of(end)).min(count);
         if count == 0 {
             drop(pieces);
             self.go_to(part, at);
             return Ok(FilledWindows::default());
         }
-        let place = Place { piece: 0, at };
+        let place = pieces.place(Position { part, at });
         let (mut filled, seen) = pieces.fill(place, Windows { count, ..windows }, wanted, facts);
-        let counted = match self.counted.0.checked_sub(part) {
-            Some(piece) => pieces.number(Place { piece, at: self.counted.1 }).max(at),
-            None => at,
-        };
+        let counted = pieces.number(pieces.place(self.counted)).max(pieces.number(place));
         filled.new_samples = pieces.number(seen).saturating_sub(counted);
         let next = pieces.after(place, windows.after_ms(filled.windows));
+        // Without samples in these windows, the next one is not known.
+        let before = Position { part, at };
+        let [seen, next] = [seen, next].map(|place| pieces.position(place).unwrap_or(before));
         drop(pieces);
-        self.counted = self.counted.max((part + seen.piece, seen.at));
-        self.go_to(part + next.piece, next.at);
+        self.counted = self.counted.max(seen);
+        self.go_to(next.part, next.at);
         Ok(filled)
     }
+
+    /// Returns the pieces of parts in memory that may have samples in a range of time, up to the first one with too many staleness markers,
+    /// and the index of the part after them.
+    fn pieces(&self, parts: Range<usize>, times: TimeRange) -> (Pieces<'_>, usize) {
+        let mut pieces = Pieces::new();
+        let end = parts.end;
+        for part in parts {
+            let push = |at, piece| pieces.push(Position { part, at }, piece);
+            let decoded = self.decoded.iter().find(|(of, _)| *of == part);
+            let is_known = match decoded {
+                Some((_, column)) => Piece::each_of_column(column, times, push),
+                None => Piece::each_of(&self.parts.parts[part], times, push),
+            };
+            if !is_known {
+                return (pieces, part);
+            }
+        }
+        (pieces, end)
+    }
+
     /// Closes the open group, and returns its part and the index of the next sample, if samples in
     /// memory are open or nothing is.
     fn take_place(&mut self) -> Option<(usize, usize)> {
@@ -163,13 +192,6 @@ impl PartsCursor<'_> {
             }
             _ => Ok(false),
         }
-    }
-
-    /// Returns the floats of a part in memory, unless there are staleness markers.
-    fn piece(&self, part: usize) -> Option<Piece<'_>> {
-        let decoded = || self.decoded.iter().find(|(of, _)| *of == part);
-        let piece = Piece::of(&self.parts.parts[part]);
-        piece.or_else(|| Some(Piece::Column(&decoded()?.1))).filter(Piece::is_plain)
     }
 
     /// Returns whether the next group is one column or tail that begins before the last of some

@@ -1,0 +1,110 @@
+//! Division of a column's samples into stretches: without staleness markers, at one distance.
+//!
+//! ```text
+//! samples     a b c d M     e f g M h i
+//! stretches  [a b c d]     [e f g] [h i]
+//! ```
+//!
+//! Readers of facts and lookups process stretch by stretch, each as if it were a column of its own.
+//! Samples in no stretch are staleness markers (M).
+
+use std::ops::Range;
+
+use model::{is_stale, stale_nan};
+
+/// A column is divided into at most this share of its samples, and a few more.
+const SHARE: usize = 8;
+const COUNT_MIN: usize = 4;
+
+/// Stretches of a column, ascending; each has at least one sample.
+#[derive(Debug, PartialEq)]
+pub(super) struct Stretches {
+    /// Distance of the samples of each stretch; `None` if they are not evenly spaced.
+    pub(super) step_ms: Option<i64>,
+    pub(super) ranges: Box<[Range<u32>]>,
+}
+
+impl Stretches {
+    /// Divides samples; `None` into too many stretches.
+    pub(super) fn of(times: &[i64], values: &[f64]) -> Option<Stretches> {
+        let count_max = times.len() / SHARE + COUNT_MIN;
+        let step_ms = main_step_ms(times);
+        let is_distant = |at: usize| times[at].checked_sub(times[at - 1]) != Some(step_ms);
+        let even = divide(values, count_max, is_distant)
+            .map(|ranges| Stretches { step_ms: Some(step_ms), ranges });
+        even.or_else(|| {
+            let ranges = divide(values, count_max, |_| false)?;
+            Some(Stretches { step_ms: None, ranges })
+        })
+    }
+
+    /// Returns the size in memory.
+    pub(super) fn bytes(&self) -> usize {
+        size_of::<Stretches>() + size_of_val(&*self.ranges)
+    }
+
+    /// Returns the stretches that end after a sample.
+    #[inline]
+    pub(super) fn from(&self, at: usize) -> &[Range<u32>] {
+        &self.ranges[self.ranges.partition_point(|range| range.end as usize <= at)..]
+    }
+
+    /// Returns whether a sample is a staleness marker.
+    #[inline]
+    pub(super) fn is_marker(&self, at: usize) -> bool {
+        self.from(at).first().is_none_or(|range| at < range.start as usize)
+    }
+
+    /// Writes the staleness markers among the values from index `from` on.
+    pub(super) fn mark(&self, from: usize, out: &mut [f64]) {
+        let end = from + out.len();
+        let mut at = from;
+        for range in self.from(from) {
+            let start = (range.start as usize).clamp(at, end);
+            out[at - from..start - from].fill(stale_nan());
+            at = (range.end as usize).min(end);
+            if at == end {
+                return;
+            }
+        }
+        out[at - from..].fill(stale_nan());
+    }
+}
+
+/// Returns the median of three distances: a gap or an early scrape at one place does not matter.
+fn main_step_ms(times: &[i64]) -> i64 {
+    let last = times.len() - 1;
+    let mut distances = [0, last / 2, last.saturating_sub(1)].map(|at| {
+        let next_ms = times.get(at + 1).copied().unwrap_or(times[last]);
+        next_ms.saturating_sub(times[at])
+    });
+    distances.sort_unstable();
+    distances[1]
+}
+
+/// Divides values at staleness markers, and before indices; `None` into more than `count_max`
+/// ranges.
+fn divide(
+    values: &[f64],
+    count_max: usize,
+    divides: impl Fn(usize) -> bool,
+) -> Option<Box<[Range<u32>]>> {
+    let mut ranges: Vec<Range<u32>> = Vec::new();
+    let mut start = None;
+    for (at, value) in values.iter().enumerate() {
+        let is_end = start.is_some_and(|start| at > start && (is_stale(*value) || divides(at)));
+        if let Some(start) = start.take_if(|_| is_end) {
+            if ranges.len() == count_max {
+                return None;
+            }
+            ranges.push(start as u32..at as u32);
+        }
+        if start.is_none() && !is_stale(*value) {
+            start = Some(at);
+        }
+    }
+    if let Some(start) = start {
+        ranges.push(start as u32..values.len() as u32);
+    }
+    Some(ranges.into())
+}
