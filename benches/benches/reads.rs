@@ -29,8 +29,9 @@ const WANTED: &str = "wanted_total";
 const OTHERS_SERIES: usize = 5;
 /// Scrape interval of the other metrics, in intervals of the wanted one.
 const OTHERS_INTERVALS: i64 = 20;
-/// Timeout of compaction.
+/// Timeout of writes, and of compaction of a complete store.
 const COMPACTION_TIMEOUT: Duration = Duration::from_secs(600);
+const SETTLE_TIMEOUT: Duration = Duration::from_secs(7_200);
 
 /// Panels of the dashboard, the metrics that they share, and the series of each.
 const PANELS: usize = 20;
@@ -167,7 +168,7 @@ async fn settle(memory: &SharedMemory, store: Store) {
     let store = Store::open_in(memory, options()).await.expect("the store can be opened");
     let started = Instant::now();
     while store.stats().unmerged_segments > 0 {
-        assert!(started.elapsed() < COMPACTION_TIMEOUT, "the store is compacted");
+        assert!(started.elapsed() < SETTLE_TIMEOUT, "the store is compacted");
         tokio::time::sleep(Duration::from_millis(200)).await;
     }
     store.close().await.expect("a store can be closed");

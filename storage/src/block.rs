@@ -130,15 +130,14 @@ impl BlockBuilder {
     }
 
     /// Returns the values and the directory entry of a block of which only the summaries are kept.
-    /// All its series must have summaries.
+    ///
+    /// Panics: a series has no summaries.
     pub(crate) fn finish_summarized(self, key: &[u8]) -> BuiltBlock {
+        assert!(self.summaries.is_complete(), "the samples of a series would be lost");
         let entry = self.summarized_entry();
         let summary_key = keys::summaries_of_block(key);
-        let summaries = self.summaries.finish(&summary_key);
-        BuiltBlock {
-            entry,
-            values: summaries.map(|value| (summary_key, value)).into_iter().collect(),
-        }
+        let summaries = self.summaries.finish(&summary_key).expect("each series has summaries");
+        BuiltBlock { entry, values: vec![(summary_key, summaries)] }
     }
 
     fn summarized_entry(&self) -> BlockEntry {

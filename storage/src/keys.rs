@@ -239,6 +239,11 @@ pub(crate) fn block(metric: u64, window: Window, epoch: Epoch, first_id: u32) ->
     key
 }
 
+/// Returns the key of the summaries of the block with these series.
+pub(crate) fn summaries(metric: u64, window: Window, epoch: Epoch, first_id: u32) -> Vec<u8> {
+    summaries_of_block(&block(metric, window, epoch, first_id))
+}
+
 /// Returns the key of the summaries of a block.
 pub(crate) fn summaries_of_block(block: &[u8]) -> Vec<u8> {
     let mut key = block.to_vec();
@@ -265,7 +270,7 @@ pub(crate) fn window_of_summaries(key: &[u8]) -> Option<Window> {
 }
 
 /// Returns the prefix of the summaries of a partition.
-pub(crate) fn summaries(partition_id: PartitionId) -> Vec<u8> {
+pub(crate) fn summaries_of_day(partition_id: PartitionId) -> Vec<u8> {
     let mut key = partition(partition_id);
     key.push(b'a');
     key

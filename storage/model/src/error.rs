@@ -37,10 +37,12 @@ pub enum SourceError {
         /// Labels of the second one.
         second: String,
     },
-    /// Ask for whole hours: only summaries are left of samples that the selection needs.
+    /// Ask for whole hours and functions of summaries: only summaries are left of samples that the
+    /// selection needs.
     #[error(
         "only summaries of hours are kept of the samples of {}: use ranges and steps of whole hours \
-         that begin and end at full hours",
+         that begin and end at full hours, and functions that summaries answer (see \
+         docs/configuration.md, \"Retention of samples\")",
         crate::calendar::rfc3339(*.time_ms)
     )]
     OnlySummaries {

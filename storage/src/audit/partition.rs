@@ -141,7 +141,7 @@ async fn summaries(
     listed: &mut Listed,
     on_damage: OnDamage<'_>,
 ) -> Result<(), StoreError> {
-    let mut scan = lsm.scan_prefix(&keys::summaries(partition)).await?;
+    let mut scan = lsm.scan_prefix(&keys::summaries_of_day(partition)).await?;
     while let Some((key, bytes)) = scan.next().await? {
         let Some(window) = keys::window_of_summaries(&key) else { continue };
         let Some(block_key) = keys::block_of_summaries(&key) else { continue };
@@ -170,8 +170,7 @@ async fn summaries(
     }
     for ((metric, window, epoch), entries) in listed {
         for entry in entries.values() {
-            let key = keys::block(*metric, partition.window(*window), *epoch, entry.first_id);
-            let key = keys::summaries_of_block(&key);
+            let key = keys::summaries(*metric, partition.window(*window), *epoch, entry.first_id);
             on_damage(Damage::in_lsm(&key, "the summaries are listed, but missing"));
         }
     }

@@ -86,6 +86,8 @@ pub(crate) struct Core {
     pub(crate) is_closing: AtomicBool,
     /// Time of the next background cleanup of deletes after a failure.
     pub(crate) clean_from_ms: AtomicI64,
+    /// Earliest time of the next replacement of samples by summaries.
+    pub(crate) summarize_from_ms: AtomicI64,
     /// Time before which summaries replace samples, or are about to; writes before it are refused.
     pub(crate) summarized_before_ms: AtomicI64,
     pub(crate) queue: Queue,

@@ -79,6 +79,7 @@ impl Core {
             index,
             is_closing: AtomicBool::new(false),
             clean_from_ms: AtomicI64::new(i64::MIN),
+            summarize_from_ms: AtomicI64::new(i64::MIN),
             summarized_before_ms: AtomicI64::new(meta.summarized_before_ms()),
             queue,
             idle: Notify::new(),

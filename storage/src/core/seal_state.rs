@@ -28,6 +28,19 @@ pub(crate) struct SealState {
     pub(crate) kept_from: Option<PartitionId>,
     /// Partitions whose samples are replaced by summaries, as stored.
     pub(crate) summarized: Option<Summarized>,
+    /// Progress of the day that is being summarized.
+    pub(crate) summarizing: Option<Summarizing>,
+}
+
+/// Progress of replacing the samples of a day by summaries. After a start, the day begins again.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Summarizing {
+    pub(crate) day: PartitionId,
+    /// First metric and window that are not done.
+    pub(crate) next: (u64, Window),
+    /// Number of blocks with only summaries, and of the other ones.
+    pub(crate) summarized: u64,
+    pub(crate) kept: u64,
 }
 
 impl SealState {
@@ -43,6 +56,7 @@ impl SealState {
             deleting_before: deleting_before.map(|first_kept| (first_kept, 0)),
             kept_from: meta.kept_from,
             summarized: meta.summarized,
+            summarizing: None,
         }
     }
 

@@ -17,10 +17,10 @@ const NAME_BYTES_MAX: usize = 256;
 
 /// Counts of created series.
 #[derive(Default)]
-pub(crate) struct CreatedSeries(Mutex<State>);
+pub(crate) struct CreatedSeries(Mutex<CreatedState>);
 
 #[derive(Default)]
-struct State {
+struct CreatedState {
     since_ms: Option<i64>,
     all: HourCounts,
     metrics: BTreeMap<Box<str>, HourCounts>,
@@ -80,12 +80,12 @@ impl CreatedSeries {
         }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, CreatedState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl State {
+impl CreatedState {
     fn of_metric(&mut self, metric: &str, hour: i64) -> &mut HourCounts {
         let is_new = !self.metrics.contains_key(metric);
         if is_new && self.metrics.len() >= METRICS_MAX && self.trimmed_hour != Some(hour) {
@@ -186,7 +186,7 @@ mod tests {
         let stats = created.stats(0, None, 2);
         assert_eq!((stats.others, stats.metrics.len()), (4, 2));
         assert_eq!(stats.hours[HOURS - 1].1, names.len() as u64 + 1);
-        // Their places are free a day later.
+        // Their slots are free a day later.
         created.note(HOURS as i64 * HOUR_MS, ["new"].into_iter());
         let stats = created.stats(HOURS as i64 * HOUR_MS, Some("new"), 2);
         assert_eq!((stats.others, stats.metrics), (0, vec![("new".to_owned(), 1)]));

@@ -1,5 +1,6 @@
 //! Runs of one partition: the blocks of each metric.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -90,6 +91,19 @@ impl PartitionIndex {
             known.or_else(|| read.get(metric).cloned()).unwrap_or_default()
         };
         Ok(wanted.iter().zip(known).map(of).collect())
+    }
+
+    /// Returns the runs of a metric by window, the earlier run first.
+    pub(crate) async fn windows_of(
+        &self,
+        lsm: &Lsm,
+        metric: u64,
+    ) -> Result<BTreeMap<Window, Vec<MetricRun>>, StoreError> {
+        let mut windows: BTreeMap<Window, Vec<MetricRun>> = BTreeMap::new();
+        for run in self.runs_of(lsm, &[metric]).await?.iter().flat_map(|runs| runs.iter()) {
+            windows.entry(run.window).or_default().push(run.clone());
+        }
+        Ok(windows)
     }
 
     /// Reads the runs of some metrics, and keeps them.

@@ -73,8 +73,8 @@ impl SeriesSet for LoadedSet {
         let TimeRange { start_ms, end_ms } = self.range;
         let cursor = PartsCursor::new(labels, parts, start_ms, end_ms, Some(&*self.columns));
         match &self.loaded.edges {
-            Some(edges) => Box::new(cursor.over_summaries(edges)),
-            None => Box::new(cursor),
+            Some(edges) if parts.has_summaries() => Box::new(cursor.over_summaries(edges)),
+            _ => Box::new(cursor),
         }
     }
 

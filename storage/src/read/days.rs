@@ -18,6 +18,8 @@ pub struct DayBlocks {
     pub blocks: u64,
     /// Bytes of the blocks.
     pub block_bytes: u64,
+    /// Number of further blocks, of which only summaries are left.
+    pub blocks_summarized: u64,
 }
 
 /// Counts the blocks of the newest sealed days, the newest first.
@@ -37,12 +39,15 @@ pub(crate) async fn day_blocks(
     let (lsm, mut yielder) = (lsm.for_query(budget), Yielder::new(budget));
     let mut counted = Vec::with_capacity(days.len());
     for day in days {
-        let mut of_day = DayBlocks { start_ms: day.start_ms(), blocks: 0, block_bytes: 0 };
+        let start_ms = day.start_ms();
+        let mut of_day = DayBlocks { start_ms, blocks: 0, block_bytes: 0, blocks_summarized: 0 };
         let mut scan = lsm.scan_prefix(&keys::directories(day)).await?;
         while let Some((key, bytes)) = scan.next().await? {
             let blocks = block::decode_directory(&key, &bytes)?;
             yielder.work(1 + blocks.len()).await?;
-            of_day.blocks += blocks.len() as u64;
+            let summarized = blocks.iter().filter(|entry| entry.is_summarized()).count() as u64;
+            of_day.blocks_summarized += summarized;
+            of_day.blocks += blocks.len() as u64 - summarized;
             of_day.block_bytes += blocks.iter().map(|entry| u64::from(entry.bytes)).sum::<u64>();
         }
         counted.push(of_day);

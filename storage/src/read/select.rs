@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 use futures::FutureExt;
 use futures::stream::{self, StreamExt, TryStreamExt};
 use model::{
-    BoxFuture, Budget, BudgetError, Checkpoint, Matcher, Reservation, Selection, SeriesSet,
+    BoxFuture, Budget, BudgetError, Checkpoint, Labels, Matcher, Reservation, Selection, SeriesSet,
     SourceError, TimeRange,
 };
 
@@ -24,6 +24,7 @@ use crate::loaded::set::{LoadedSeries, LoadedSet};
 use crate::lsm::{OBJECT_STORE, ReadGuard};
 use crate::parallel::shares::{apart, in_shares};
 use crate::samples::part::{Part, Parts, TailRoom};
+use crate::samples::series_parts::SeriesParts;
 use crate::summary::edges::{Edges, Replaced};
 use crate::window::Window;
 
@@ -163,7 +164,9 @@ async fn load(
         order(&core.options.sizes, lists, range, budget).await?;
     let is_partial = summaries.is_some_and(|summaries| summaries.are_used.load(Ordering::Relaxed));
     let edges = edges.filter(|edges| is_partial && edges.replaced() == Replaced::ByFacts);
-    if edges.is_some() && !series.iter().all(|(_, parts)| parts.is_summarizable()) {
+    let needs_samples =
+        |(_, parts): &(Labels, SeriesParts)| parts.has_summaries() && !parts.has_facts();
+    if edges.is_some() && series.iter().any(needs_samples) {
         return Ok(None);
     }
     let (charged_bytes, held) = (charge.bytes(), HeldOnce::new());

@@ -33,7 +33,8 @@ use crate::summary::{BUCKET_MS, Summary, WindowSummaries};
 use crate::value;
 use crate::window::Window;
 
-/// Maximum number of metrics of a partition for which summaries are read, one after the other.
+/// Maximum number of metrics of a partition for which summaries are read in place of blocks, one after
+/// the other. Summaries without blocks are read for any number.
 const METRICS_MAX: usize = 16;
 /// Summaries are read as a range if more than one of this many blocks is wanted.
 const RANGE_SHARE: usize = 64;
@@ -137,13 +138,18 @@ pub(super) async fn load(
         let mut entries = runs.iter().flat_map(|run| &run.entries);
         entries.any(|(_, want)| matches!(want, BlockRequest::Summaries))
     };
-    if runs.len() > METRICS_MAX && !runs.iter().any(is_summarized) {
+    let are_few = runs.len() <= METRICS_MAX;
+    if !are_few && !runs.iter().any(is_summarized) {
         return Ok(());
     }
     let (labels, taken) = (Arc::clone(labels), std::mem::take(parts));
     let mut decoder = Box::new(SummaryDecoder::new(wanted.edges, labels, taken));
     for (metric, runs) in runs {
-        let (candidates, span) = candidates(*metric, runs, wanted, source.masks);
+        let (mut candidates, mut span) = candidates(*metric, runs, wanted, source.masks);
+        if !are_few {
+            candidates.retain(|candidate| candidate.block.is_summarized());
+            span = candidates.len();
+        }
         let mut reader = SummaryReader::new(source, &candidates, span).await?;
         let mut candidates = candidates.into_iter();
         loop {
@@ -153,9 +159,16 @@ pub(super) async fn load(
             while of_batch.bytes() < BATCH_BYTES
                 && let Some(candidate) = candidates.next()
             {
-                if let Some(bytes) = reader.next(&candidate.key).await? {
-                    of_batch.grow(bytes.len() as u64)?;
-                    batch.push(ReadSummaries { candidate, bytes });
+                match reader.next(&candidate.key).await? {
+                    Some(bytes) => {
+                        of_batch.grow(bytes.len() as u64)?;
+                        batch.push(ReadSummaries { candidate, bytes });
+                    }
+                    None if candidate.block.is_summarized() => {
+                        let error = value::corrupt(&candidate.key, "summaries are missing");
+                        return Err(error.into());
+                    }
+                    None => {}
                 }
             }
             if batch.is_empty() {
@@ -187,7 +200,7 @@ fn candidates(
     for (at, run) in runs.iter().enumerate() {
         let suits = !wanted.in_head.contains(&run.window)
             && (wanted.edges.suit(run.window) || !wanted.see(run.window));
-        // All that is left is looked at, and then decided for each summary.
+        // Summaries without a block are always read; `Edges::allow` decides for each of them.
         let may_suit = suits || wanted.edges.replaced() == Replaced::ByFacts;
         let others = || {
             let same = runs.iter().enumerate().filter(|(i, r)| *i != at && r.window == run.window);
@@ -206,9 +219,8 @@ fn candidates(
             };
             let deleted = || deleted_in(run, entry, masks);
             if is_candidate && let Some(deleted) = deleted() {
-                let key = keys::block(metric, run.window, run.epoch, entry.first_id);
-                let (key, window) = (keys::summaries_of_block(&key), run.window);
-                let block = *entry;
+                let key = keys::summaries(metric, run.window, run.epoch, entry.first_id);
+                let (block, window) = (*entry, run.window);
                 found.push(Candidate { run: at, entry: index, window, block, key, deleted });
                 end = span;
             }

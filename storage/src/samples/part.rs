@@ -7,7 +7,7 @@ use model::{HistogramSample, TimeRange, prefetch};
 use smallvec::SmallVec;
 
 use super::columns::{ColumnSlot, KeptColumn};
-use crate::chunk::{ChunkError, Encoding, FrameHeader};
+use crate::chunk::{ChunkError, FrameHeader};
 use crate::summary::Summary;
 
 /// Ascending samples of a series, as read by a cursor. Small, as there are many.
@@ -184,19 +184,6 @@ impl Part {
     /// Returns whether it is a summary of samples.
     pub(crate) fn is_summaries(&self) -> bool {
         matches!(self, Part::Summaries(_))
-    }
-
-    /// Returns whether it has only floats without start timestamps, or summaries of them.
-    pub(crate) fn is_plain(&self) -> bool {
-        match self {
-            Part::Column(_) | Part::Tail(_) | Part::Run(_) | Part::Summaries(_) => true,
-            Part::Floats(floats) => floats.starts.is_empty(),
-            Part::Histograms(_) => false,
-            Part::Frame(frame) => {
-                let is_plain = |e| matches!(e, Encoding::Gorilla | Encoding::Packed);
-                frame.header.as_ref().is_ok_and(|header| is_plain(header.encoding))
-            }
-        }
     }
 
     /// Returns whether it has histograms, by the tag of a frame.

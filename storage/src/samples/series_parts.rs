@@ -82,21 +82,23 @@ impl SeriesParts {
         self.has_histograms
     }
 
-    /// Returns whether summaries are in groups of their own, and all other parts are plain floats.
-    pub(crate) fn is_summarizable(&self) -> bool {
+    /// Returns whether any part is summaries.
+    pub(crate) fn has_summaries(&self) -> bool {
+        self.parts.iter().any(Part::is_summaries)
+    }
+
+    /// Returns whether facts of windows are known of all parts: they are floats, and summaries are in
+    /// groups of their own.
+    pub(crate) fn has_facts(&self) -> bool {
         let mut start = 0;
         while start < self.parts.len() {
             let end = self.group_end(start);
-            let mut group = self.parts[start..end].iter();
-            if end - start > 1 && group.clone().any(Part::is_summaries) {
-                return false;
-            }
-            if !group.all(Part::is_plain) {
+            if end - start > 1 && self.parts[start..end].iter().any(Part::is_summaries) {
                 return false;
             }
             start = end;
         }
-        true
+        !self.has_histograms
     }
 
     /// Returns the histogram that the hint of the first one refers to; see [`DecidedHistogram`].

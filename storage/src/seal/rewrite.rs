@@ -1,4 +1,5 @@
-//! Rewrites the runs of one day without deleted samples, for [`clean`](super::clean).
+//! Rewrites the runs of one day: without deleted samples, for [`clean`](super::clean), or with
+//! summaries in place of samples, for [`summarize`](super::summarize).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,7 +20,7 @@ use crate::head::series::NONE;
 use crate::index::partition::PartitionIndex;
 use crate::index::runs::MetricRun;
 use crate::keys;
-use crate::lsm::WriteSet;
+use crate::lsm::{Lsm, WriteSet};
 use crate::meta::{self, put_intent};
 use crate::parallel::yielder::Yielder;
 use crate::summary::codec::{StoredSummaries, SummaryBuilder};
@@ -28,6 +29,9 @@ use crate::window::{PartitionId, Window};
 
 /// Bytes of a run's entries in a write, in addition to its blocks.
 const KEY_BYTES: usize = 64;
+/// Number of adjacent series with summaries after which a block of samples ends. Fewer keep their
+/// samples: blocks of few series cost more than they save.
+const SUMMARIZED_MIN: usize = 4;
 
 /// Cleans one day, if tombstones cover samples of it. Returns whether any run was rewritten.
 pub(super) async fn clean_partition(
@@ -42,9 +46,9 @@ pub(super) async fn clean_partition(
     }
     let (epoch, tombstones) = reserve(core).await?;
     let masks = masks_of(core, &index, &tombstones).await?;
-    let mut cleaning = PartitionCleanup::new(core, partition, epoch);
-    let result = cleaning.clean(state, &index, &tombstones, &masks).await;
-    cleaning.leave(state);
+    let mut rewrite = PartitionRewrite::new(core, partition, epoch);
+    let result = rewrite.clean(state, &index, &tombstones, &masks).await;
+    rewrite.leave(state);
     result
 }
 
@@ -73,8 +77,8 @@ pub(super) async fn masks_of(
     masks.map_err(unreadable)
 }
 
-/// Cleaning of one day.
-pub(super) struct PartitionCleanup<'a> {
+/// Rewriting of one day.
+pub(super) struct PartitionRewrite<'a> {
     core: &'a Arc<Core>,
     partition: PartitionId,
     /// Epoch of the new runs.
@@ -99,7 +103,7 @@ struct PendingRuns {
 
 /// Data of series that a new run keeps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kept {
+pub(super) enum KeptData {
     Samples,
     /// Summaries, and the samples of series without them.
     Summaries,
@@ -124,13 +128,13 @@ impl NewRun {
     }
 }
 
-impl<'a> PartitionCleanup<'a> {
+impl<'a> PartitionRewrite<'a> {
     pub(super) fn new(
         core: &'a Arc<Core>,
         partition: PartitionId,
         epoch: Epoch,
-    ) -> PartitionCleanup<'a> {
-        PartitionCleanup { core, partition, epoch, intents: 0, pending: PendingRuns::default() }
+    ) -> PartitionRewrite<'a> {
+        PartitionRewrite { core, partition, epoch, intents: 0, pending: PendingRuns::default() }
     }
 
     /// Leaves blocks that were not published to be deleted.
@@ -161,12 +165,7 @@ impl<'a> PartitionCleanup<'a> {
         }
         let (mut has_changed, mut first_error) = (false, None);
         for (metric, ids) in &metrics {
-            let runs = index.runs_of(lsm, &[*metric]).await?.pop().unwrap_or_default();
-            let mut windows: BTreeMap<Window, Vec<MetricRun>> = BTreeMap::new();
-            for run in runs.iter() {
-                windows.entry(run.window).or_default().push(run.clone());
-            }
-            for (window, runs) in windows {
+            for (window, runs) in index.windows_of(lsm, *metric).await? {
                 if !runs.iter().any(|run| is_covered(run, ids, tombstones)) {
                     continue;
                 }
@@ -208,39 +207,46 @@ impl<'a> PartitionCleanup<'a> {
                         self.copy_summaries(&mut new, run.epoch, entry, masks).await?;
                     } else {
                         let run = MetricRun { blocks: Arc::new([*entry]), ..run.clone() };
-                        self.merge_runs(&mut new, &[run], masks, Kept::Samples).await?;
+                        self.merge_runs(&mut new, &[run], masks, KeptData::Samples).await?;
                     }
                 }
             }
-            _ => self.merge_runs(&mut new, runs, masks, Kept::Samples).await?,
+            _ => self.merge_runs(&mut new, runs, masks, KeptData::Samples).await?,
         }
         self.replace(new, runs);
         Ok(())
     }
 
-    /// Adds some runs to a new one: what is kept of each series without its deleted samples.
+    /// Merges runs into a new one, without deleted samples.
     pub(super) async fn merge_runs(
         &mut self,
         new: &mut NewRun,
         runs: &[MetricRun],
         masks: &Masks,
-        kept: Kept,
+        kept: KeptData,
     ) -> Result<(), StoreError> {
         let series_max = self.core.options.sizes.block_series_max;
         let mut merging = RunMerge::new(self.core, new.metric, new.window, runs, masks);
         let mut check = SummaryBuilder::default();
-        let mut is_summarized =
-            |frames: &[u8]| kept == Kept::Summaries && check.can_summarize(frames);
-        let mut next = merging.next().await?;
-        while let Some(first) = &next {
-            let are_summarized = is_summarized(&first.frames);
+        let mut can_summarize = |next: Option<MergedSeries>| {
+            next.map(|series| {
+                let is_summarized =
+                    kept == KeptData::Summaries && check.can_summarize(&series.frames);
+                (series, is_summarized)
+            })
+        };
+        let mut next = can_summarize(merging.next().await?);
+        while let Some((_, are_summarized)) = next {
             let mut builder = BlockBuilder::new(series_max);
+            let mut others = 0;
             while !builder.is_full()
-                && let Some(MergedSeries { id, frames, times }) = &next
-                && is_summarized(frames) == are_summarized
+                && others < SUMMARIZED_MIN
+                && let Some((MergedSeries { id, frames, times }, is_summarized)) =
+                    next.take_if(|(_, is_summarized)| *is_summarized || !are_summarized)
             {
-                builder.push(*id, frames, *times);
-                next = merging.next().await?;
+                others = if is_summarized == are_summarized { 0 } else { others + 1 };
+                builder.push(id, &frames, times);
+                next = can_summarize(merging.next().await?);
             }
             let Some(first_id) = builder.first_id() else { break };
             let key = keys::block(new.metric, new.window, self.epoch, first_id);
@@ -259,8 +265,7 @@ impl<'a> PartitionCleanup<'a> {
         entry: &BlockEntry,
         masks: &Masks,
     ) -> Result<(), StoreError> {
-        let block = keys::block(new.metric, new.window, epoch, entry.first_id);
-        let key = keys::summaries_of_block(&block);
+        let key = keys::summaries(new.metric, new.window, epoch, entry.first_id);
         let bytes = self.core.lsm.get(&key).await?;
         let bytes = bytes.ok_or_else(|| value::corrupt(&key, "summaries are missing"))?;
         let stored = StoredSummaries::open(&key, &bytes, new.window)?;
@@ -271,8 +276,7 @@ impl<'a> PartitionCleanup<'a> {
         let mut kept = stored.ids().filter(|id| is_kept(*id));
         let Some(first_id) = kept.next() else { return Ok(()) };
         let last_id = kept.last().unwrap_or(first_id);
-        let key =
-            keys::summaries_of_block(&keys::block(new.metric, new.window, self.epoch, first_id));
+        let key = keys::summaries(new.metric, new.window, self.epoch, first_id);
         let bytes = stored.encode_only(&key, is_kept);
         let entry = BlockEntry { first_id, last_id, ..*entry };
         self.add(new, BuiltBlock { entry, values: vec![(key, bytes)] }).await
@@ -321,12 +325,16 @@ impl<'a> PartitionCleanup<'a> {
         }
     }
 
+    /// Publishes the pending runs if they are large. Returns whether they were.
     pub(super) async fn publish_if_large(
         &mut self,
         state: &mut SealState,
-    ) -> Result<(), StoreError> {
+    ) -> Result<bool, StoreError> {
         let is_large = self.pending.bytes >= self.core.options.sizes.write_bytes;
-        if is_large { self.publish(state).await } else { Ok(()) }
+        if is_large {
+            self.publish(state).await?;
+        }
+        Ok(is_large)
     }
 
     /// Replaces the old runs by the pending ones.
@@ -394,25 +402,32 @@ impl<'a> PartitionCleanup<'a> {
                 if missing.range_cardinality(entry.first_id..=entry.last_id) == 0 {
                     continue;
                 }
-                let block = keys::block(metric, run.window, run.epoch, entry.first_id);
-                let key =
-                    if entry.is_summarized() { keys::summaries_of_block(&block) } else { block };
-                let bytes = lsm.get(&key).await?;
-                let bytes = bytes.ok_or_else(|| value::corrupt(&key, "block is missing"))?;
-                if entry.is_summarized() {
-                    let stored = StoredSummaries::open(&key, &bytes, run.window)?;
-                    for id in stored.ids() {
-                        missing.remove(id);
-                    }
-                    continue;
-                }
-                for (id, _) in block::decode_block(&key, &bytes)? {
+                for id in ids_of_block(lsm, metric, run, entry).await? {
                     missing.remove(id);
                 }
             }
         }
         Ok(missing)
     }
+}
+
+/// Returns the ids of the series of a block.
+async fn ids_of_block(
+    lsm: &Lsm,
+    metric: u64,
+    run: &MetricRun,
+    entry: &BlockEntry,
+) -> Result<Vec<u32>, StoreError> {
+    let is_summarized = entry.is_summarized();
+    let key_of = if is_summarized { keys::summaries } else { keys::block };
+    let key = key_of(metric, run.window, run.epoch, entry.first_id);
+    let bytes = lsm.get(&key).await?;
+    let bytes = bytes.ok_or_else(|| value::corrupt(&key, "block is missing"))?;
+    Ok(if is_summarized {
+        StoredSummaries::open(&key, &bytes, run.window)?.ids().collect()
+    } else {
+        block::decode_block(&key, &bytes)?.into_iter().map(|(id, _)| id).collect()
+    })
 }
 
 /// Returns whether a run has a block that tombstones may cover in part.

@@ -3,7 +3,8 @@
 //! ```text
 //! per day before the retention of samples:
 //!   mark      a record of the store: writes to the day are refused from now on
-//!   per metric and window:
+//!   seal      samples of the day that are in the log alone
+//!   per metric and window; other maintenance runs after each publication:
 //!     blocks    all runs are merged into one that has only summaries, and blocks of the series that
 //!               summaries cannot represent; not visible, as in a seal
 //!   publish   as in the cleanup of deletes
@@ -14,15 +15,15 @@
 //! A crash leaves a day that is not whole, which the next start continues. Windows that are already
 //! summarized are skipped.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::rewrite::{Kept, NewRun, PartitionCleanup, masks_of, reserve};
+use super::rewrite::{KeptData, NewRun, PartitionRewrite, masks_of, reserve};
 use super::{SealExtent, seal};
 use crate::block::BlockEntry;
 use crate::core::Core;
-use crate::core::seal_state::SealState;
+use crate::core::seal_state::{SealState, Summarizing};
 use crate::delete::Masks;
 use crate::error::StoreError;
 use crate::index::partition::PartitionIndex;
@@ -33,41 +34,37 @@ use crate::meta::{FORMAT_SUMMARIZED, Summarized};
 use crate::value;
 use crate::window::{PartitionId, Window};
 
-/// Replaces samples beyond their retention by summaries, until the store is closed.
-pub(crate) async fn summarize_expired(core: &Arc<Core>) -> Result<(), StoreError> {
+/// Replaces some samples beyond their retention by summaries: at most those of one publication, so
+/// that other maintenance runs in between. Returns whether there may be more.
+///
+/// Errors: a day that cannot be read or written. It is tried again.
+pub(crate) async fn summarize_expired(core: &Arc<Core>) -> Result<bool, StoreError> {
     let time = core.observe_retention_time();
-    let Some(floor_ms) = core.keeping().samples_floor_ms(time) else { return Ok(()) };
-    while !core.is_closing.load(Ordering::Relaxed) {
-        let mut state = core.sealing.lock().await;
-        let Some(partition) = next_day(core, &state, PartitionId::of(floor_ms)) else {
-            return Ok(());
-        };
-        mark(core, &mut state, Summarized { before: partition.next(), is_whole: false }).await?;
-        if has_open(core, partition).await {
-            drop(state);
-            seal(core, SealExtent::All).await?;
-            state = core.sealing.lock().await;
-            if has_open(core, partition).await {
-                return Ok(());
-            }
+    let Some(floor_ms) = core.keeping().samples_floor_ms(time) else { return Ok(false) };
+    let first_kept = PartitionId::of(floor_ms);
+    let mut state = core.sealing.lock().await;
+    let Some(partition) = next_day(core, &state, first_kept).await else { return Ok(false) };
+    mark(core, &mut state, Summarized { before: partition.next(), is_whole: false }).await?;
+    if open_day(core).await.is_some_and(|day| day <= partition) {
+        drop(state);
+        seal(core, SealExtent::All).await?;
+        state = core.sealing.lock().await;
+        if open_day(core).await.is_some_and(|day| day <= partition) {
+            return Ok(false);
         }
-        match summarize_day(core, &mut state, partition).await {
-            Ok(()) => {}
-            Err(error @ StoreError::Corrupt { .. }) => {
-                // Damaged blocks are kept until their day is deleted.
-                let day = partition.date();
-                tracing::error!(day, %error, "failed to replace some samples of a day by summaries");
-            }
-            Err(error) => return Err(error),
-        }
-        mark(core, &mut state, Summarized { before: partition.next(), is_whole: true }).await?;
-        core.counters.note_day_summarized();
     }
-    Ok(())
+    if !summarize_some(core, &mut state, partition).await? {
+        return Ok(true);
+    }
+    state.summarizing = None;
+    mark(core, &mut state, Summarized { before: partition.next(), is_whole: true }).await?;
+    core.counters.note_day_summarized();
+    Ok(true)
 }
 
-/// Returns the first day before `first_kept` that is not yet summarized as a whole.
-fn next_day(core: &Core, state: &SealState, first_kept: PartitionId) -> Option<PartitionId> {
+/// Returns the first day before `first_kept` that is not yet summarized as a whole: a sealed one,
+/// or one of which the log has samples.
+async fn next_day(core: &Core, state: &SealState, first_kept: PartitionId) -> Option<PartitionId> {
     let first = match state.summarized {
         None => PartitionId::MIN,
         Some(Summarized { before, is_whole: true }) => before,
@@ -76,7 +73,10 @@ fn next_day(core: &Core, state: &SealState, first_kept: PartitionId) -> Option<P
     if first >= first_kept {
         return None;
     }
-    core.read_partitions(|all| all.range(first..first_kept).next().map(|(day, _)| *day))
+    let days = first..first_kept;
+    let open = open_day(core).await.filter(|day| days.contains(day));
+    let sealed = core.read_partitions(|all| all.range(days).next().map(|(day, _)| *day));
+    open.into_iter().chain(sealed).min()
 }
 
 /// Stores which days are summarized, and refuses writes to them.
@@ -99,76 +99,94 @@ async fn mark(
     Ok(())
 }
 
-/// Returns whether the log has samples of a day or earlier ones that are not sealed.
-async fn has_open(core: &Core, partition: PartitionId) -> bool {
-    let end = partition.next().first_window();
-    core.log.lock().await.open_windows().is_some_and(|(first, _)| first < end)
+/// Returns the day of the earliest samples in the log that are not sealed.
+async fn open_day(core: &Core) -> Option<PartitionId> {
+    let windows = core.log.lock().await.open_windows();
+    windows.map(|(first, _)| PartitionId::of(first.start_ms()))
 }
 
-async fn summarize_day(
+/// Summarizes metrics of a day up to the first publication, from the last one on. Returns whether
+/// all are done.
+async fn summarize_some(
     core: &Arc<Core>,
     state: &mut SealState,
     partition: PartitionId,
-) -> Result<(), StoreError> {
-    let Some(index) = core.partition(partition) else { return Ok(()) };
+) -> Result<bool, StoreError> {
+    let Some(index) = core.partition(partition) else { return Ok(true) };
     let (epoch, tombstones) = reserve(core).await?;
     let masks = masks_of(core, &index, &tombstones).await?;
-    let mut cleanup = PartitionCleanup::new(core, partition, epoch);
-    let result = summarize_metrics(core, &mut cleanup, state, &index, &masks).await;
-    cleanup.leave(state);
-    let (summarized, kept) = result?;
-    let day = partition.date();
-    tracing::info!(day, summarized, kept, "replaced the samples of blocks by summaries");
-    Ok(())
+    let mut rewrite = PartitionRewrite::new(core, partition, epoch);
+    let result = summarize_metrics(core, &mut rewrite, state, &index, &masks).await;
+    rewrite.leave(state);
+    result
 }
 
-/// Summarizes all metrics of a day. Returns the number of summarized and of kept blocks.
-///
-/// Errors: the first damaged window, after all others are done; the LSM cannot be read or written.
+/// Summarizes metrics of a day up to the first publication. Samples of windows with damaged blocks
+/// are kept until their day is deleted. Returns whether all metrics are done.
 async fn summarize_metrics(
     core: &Arc<Core>,
-    cleanup: &mut PartitionCleanup<'_>,
+    rewrite: &mut PartitionRewrite<'_>,
     state: &mut SealState,
     index: &PartitionIndex,
     masks: &Masks,
-) -> Result<(usize, usize), StoreError> {
-    let (mut summarized, mut kept, mut first_error) = (0, 0, None);
-    for metric in metrics_of(&core.lsm, index.partition).await? {
-        let runs = index.runs_of(&core.lsm, &[metric]).await?.pop().unwrap_or_default();
-        let mut windows: BTreeMap<Window, Vec<MetricRun>> = BTreeMap::new();
-        for run in runs.iter() {
-            windows.entry(run.window).or_default().push(run.clone());
-        }
-        for (window, runs) in windows {
+) -> Result<bool, StoreError> {
+    let day = index.partition;
+    let mut progress = match state.summarizing.take() {
+        Some(progress) if progress.day == day => progress,
+        _ => Summarizing { day, next: (0, Window::MIN), summarized: 0, kept: 0 },
+    };
+    let metrics = metrics_of(&core.lsm, day).await?;
+    for metric in metrics.range(progress.next.0..) {
+        let first = if *metric == progress.next.0 { progress.next.1 } else { Window::MIN };
+        for (window, runs) in index.windows_of(&core.lsm, *metric).await?.range(first..) {
             if core.is_closing.load(Ordering::Relaxed) {
                 return Err(StoreError::Closed);
             }
-            // Nothing is written to a summarized window, and deletes of its series are cleaned.
-            if let [run] = &runs[..]
-                && run.blocks.iter().any(BlockEntry::is_summarized)
-            {
-                continue;
-            }
-            let mut new = NewRun::new(metric, window);
-            match cleanup.merge_runs(&mut new, &runs, masks, Kept::Summaries).await {
-                Ok(()) => {}
+            match summarize_window(rewrite, (*metric, *window), runs, masks).await {
+                Ok((summarized, kept)) => {
+                    progress.summarized += summarized;
+                    progress.kept += kept;
+                }
                 Err(error @ StoreError::Corrupt { .. }) => {
-                    first_error.get_or_insert(error);
-                    continue;
+                    let day = day.date();
+                    tracing::error!(day, %error, "failed to replace some samples of a day by summaries");
                 }
                 Err(error) => return Err(error),
             }
-            let replaced = new.entries.iter().filter(|entry| entry.is_summarized()).count();
-            summarized += replaced;
-            kept += new.entries.len() - replaced;
-            if replaced > 0 || runs.len() > 1 {
-                cleanup.replace(new, &runs);
-                cleanup.publish_if_large(state).await?;
+            if rewrite.publish_if_large(state).await? {
+                progress.next = (*metric, window.next());
+                state.summarizing = Some(progress);
+                return Ok(false);
             }
         }
     }
-    cleanup.publish(state).await?;
-    first_error.map_or(Ok((summarized, kept)), Err)
+    rewrite.publish(state).await?;
+    let (day, Summarizing { summarized, kept, .. }) = (day.date(), progress);
+    tracing::info!(day, summarized, kept, "replaced the samples of blocks by summaries");
+    Ok(true)
+}
+
+/// Summarizes the runs of a window. Returns the number of summarized and of kept blocks.
+async fn summarize_window(
+    rewrite: &mut PartitionRewrite<'_>,
+    (metric, window): (u64, Window),
+    runs: &[MetricRun],
+    masks: &Masks,
+) -> Result<(u64, u64), StoreError> {
+    // Nothing is written to a summarized window, and deletes of its series are cleaned.
+    if let [run] = runs
+        && run.blocks.iter().any(BlockEntry::is_summarized)
+    {
+        return Ok((0, 0));
+    }
+    let mut new = NewRun::new(metric, window);
+    rewrite.merge_runs(&mut new, runs, masks, KeptData::Summaries).await?;
+    let summarized = new.entries.iter().filter(|entry| entry.is_summarized()).count() as u64;
+    let kept = new.entries.len() as u64 - summarized;
+    if summarized > 0 || runs.len() > 1 {
+        rewrite.replace(new, runs);
+    }
+    Ok((summarized, kept))
 }
 
 /// Returns the metrics of a day that have blocks.

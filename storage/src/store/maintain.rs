@@ -1,7 +1,7 @@
 //! Background maintenance: seals, retention, cleanup.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
 use crate::delete::TOMBSTONES_MAX;
@@ -13,11 +13,20 @@ use crate::core::Core;
 
 /// Interval of the background task.
 const MAINTAIN_INTERVAL: Duration = Duration::from_secs(15);
-/// Time after a failure until background cleanup of deletes is tried again.
-const CLEAN_AGAIN_MS: i64 = 3_600_000;
+/// Time after a failure until the cleanup of deletes, or the replacement of samples by summaries, is
+/// tried again.
+const RETRY_AFTER_MS: i64 = 3_600_000;
 
-/// Runs one round of maintenance. Returns whether any window was sealed.
-pub(super) async fn maintain(core: &Arc<Core>) -> Result<bool, StoreError> {
+/// Work of a round of maintenance.
+pub(super) struct Round {
+    /// True if any window was sealed.
+    has_sealed: bool,
+    /// True if more samples are to be replaced by summaries.
+    pub(super) has_more: bool,
+}
+
+/// Runs one round of maintenance.
+pub(super) async fn maintain(core: &Arc<Core>) -> Result<Round, StoreError> {
     core.lsm.collect_orphans().await;
     expiry::expire(core).await?;
     if expiry::has_deleted_records(core).await {
@@ -29,9 +38,9 @@ pub(super) async fn maintain(core: &Arc<Core>) -> Result<bool, StoreError> {
         core.log.lock().await.bytes() > core.options.log_bytes_max || is_head_large(core);
     let extent = if is_large { seal::SealExtent::All } else { seal::SealExtent::Closed };
     let has_sealed = seal::seal(core, extent).await?;
-    seal::summarize_expired(core).await?;
+    let has_more = summarize_if_due(core).await?;
     clean_if_due(core).await?;
-    Ok(has_sealed)
+    Ok(Round { has_sealed, has_more })
 }
 
 /// Returns whether the head has reached the memory size from which it is sealed early.
@@ -39,25 +48,55 @@ pub(super) fn is_head_large(core: &Core) -> bool {
     core.head.bytes() >= core.head.limits().seal_bytes_min()
 }
 
-/// Cleans up deletes if there are many, or if rules have expired the end of a day. A failure does
-/// not stop other maintenance, and delays the next attempt.
+/// Replaces samples by summaries, some in each round. Returns whether there are more.
+async fn summarize_if_due(core: &Arc<Core>) -> Result<bool, StoreError> {
+    if !is_due(core, &core.summarize_from_ms) {
+        return Ok(false);
+    }
+    let result = seal::summarize_expired(core).await;
+    let has_more = matches!(result, Ok(true));
+    if let Some(error) = delayed(core, &core.summarize_from_ms, result.err())? {
+        tracing::error!(%error, "failed to replace samples by summaries; retrying in an hour");
+    }
+    Ok(has_more)
+}
+
+/// Cleans up deletes if there are many, or if rules have expired the end of a day.
 async fn clean_if_due(core: &Arc<Core>) -> Result<(), StoreError> {
-    let now_ms = core.options.clock.now_ms();
     let is_wanted = core.tombstones.counts().0 >= TOMBSTONES_MAX / 2
         || expiry::is_cleaning_due(core, &core.keeping());
-    let is_due = is_wanted && now_ms >= core.clean_from_ms.load(Ordering::Relaxed);
-    if !is_due || core.is_closing.load(Ordering::Relaxed) {
+    if !is_wanted || !is_due(core, &core.clean_from_ms) {
         return Ok(());
     }
-    match seal::clean_tombstones(core).await {
-        Err(StoreError::Closed) if core.is_closing.load(Ordering::Relaxed) => Ok(()),
-        Err(error) if error.ends_writes() => Err(error),
-        Err(error) => {
-            tracing::error!(%error, "failed to clean up deletes; retrying in an hour");
-            core.clean_from_ms.store(now_ms.saturating_add(CLEAN_AGAIN_MS), Ordering::Relaxed);
-            Ok(())
+    let result = seal::clean_tombstones(core).await;
+    if let Some(error) = delayed(core, &core.clean_from_ms, result.err())? {
+        tracing::error!(%error, "failed to clean up deletes; retrying in an hour");
+    }
+    Ok(())
+}
+
+fn is_due(core: &Core, from_ms: &AtomicI64) -> bool {
+    let now_ms = core.options.clock.now_ms();
+    now_ms >= from_ms.load(Ordering::Relaxed) && !core.is_closing.load(Ordering::Relaxed)
+}
+
+/// Delays the next attempt after a failure, which does not stop other maintenance, and returns it.
+///
+/// Errors: failures that end writes.
+fn delayed(
+    core: &Core,
+    from_ms: &AtomicI64,
+    failure: Option<StoreError>,
+) -> Result<Option<StoreError>, StoreError> {
+    match failure {
+        None => Ok(None),
+        Some(StoreError::Closed) if core.is_closing.load(Ordering::Relaxed) => Ok(None),
+        Some(error) if error.ends_writes() => Err(error),
+        Some(error) => {
+            let now_ms = core.options.clock.now_ms();
+            from_ms.store(now_ms.saturating_add(RETRY_AFTER_MS), Ordering::Relaxed);
+            Ok(Some(error))
         }
-        Ok(_) => Ok(()),
     }
 }
 
@@ -77,15 +116,18 @@ pub(super) async fn expire_forever(core: Arc<Core>) {
 }
 
 pub(super) async fn maintain_forever(core: Arc<Core>) {
-    let mut has_failed = false;
+    let (mut has_failed, mut has_more) = (false, false);
     loop {
         tokio::select! {
+            () = std::future::ready(()), if has_more => {}
             () = tokio::time::sleep(MAINTAIN_INTERVAL) => {}
             // After a failure, commits must not trigger an immediate retry.
             () = core.maintenance_wanted.notified(), if !has_failed => {}
         }
-        let result = match maintain(&core).await {
-            Ok(true) => seal::write_out(&core).await,
+        let round = maintain(&core).await;
+        has_more = round.as_ref().is_ok_and(|round| round.has_more);
+        let result = match round {
+            Ok(Round { has_sealed: true, .. }) => seal::write_out(&core).await,
             other => other.map(drop),
         };
         has_failed = result.is_err();

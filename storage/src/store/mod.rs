@@ -248,7 +248,8 @@ impl Store {
     /// any, calls this.
     pub async fn maintain(&self) -> Result<(), StoreError> {
         self.core.check_writable()?;
-        maintain::maintain(&self.core).await.map(drop)
+        while maintain::maintain(&self.core).await?.has_more {}
+        Ok(())
     }
 
     /// Returns the refused samples of series beyond a limit of the head, by metric and limit.

@@ -75,6 +75,11 @@ impl SummaryBuilder {
             .is_some_and(|window| super::of_window(window, &self.times, &self.values).is_some())
     }
 
+    /// Returns whether there are series, and each has summaries.
+    pub(crate) fn is_complete(&self) -> bool {
+        !self.series.is_empty() && self.series.iter().all(|(_, len)| *len > 0)
+    }
+
     /// Returns the value; `None` if no series has summaries.
     pub(crate) fn finish(self, key: &[u8]) -> Option<Vec<u8>> {
         if self.bodies.is_empty() {
@@ -86,7 +91,7 @@ impl SummaryBuilder {
     }
 }
 
-/// Encodes what precedes the summaries of the series, which have ids and lengths.
+/// Encodes the header: version, common times, and the id and length of each series.
 fn encode_header(common: &CommonTimes, series: &[(u32, usize)]) -> Vec<u8> {
     let mut body = vec![VERSION];
     [common.offset_ms, common.step_ms].into_iter().for_each(|time_ms| signed(&mut body, time_ms));

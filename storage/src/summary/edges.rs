@@ -42,7 +42,8 @@ impl Edges {
                 Replaced::ByFacts
             }
             // A bucket has no summary if it has only staleness markers, so none may follow in another
-            // bucket of the window.
+            // bucket of the window. The bucket that two windows of the store share is no exception:
+            // a marker that is alone in its second part prevents summaries.
             WindowPart::Newest if span_ms <= BUCKET_MS && !is_one && step_ms >= BUCKET_MS => {
                 Replaced::ByNewest
             }

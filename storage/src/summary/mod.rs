@@ -4,7 +4,8 @@
 //! any range made of whole hours is answered without its samples.
 //!
 //! Only finite floats without start timestamps are summarized. Staleness markers are no samples of a
-//! range, so only the last one of an hour is noted. Readers of all other series, and of blocks
+//! range, so only the last one of an hour is noted; one alone at the start of a window prevents the
+//! summaries of its series. Readers of all other series, and of blocks
 //! without summaries, read the samples.
 
 pub(crate) mod codec;
@@ -228,8 +229,11 @@ pub(crate) fn of_window(window: Window, times: &[i64], values: &[f64]) -> Option
         all().filter(|(_, value)| !is_stale(*value)).unzip();
     let mut found = of_samples(window, &plain_times, &plain_values)?;
     for (time_ms, _) in all().filter(|(_, value)| is_stale(*value)) {
-        if let Some(summary) = &mut found[slot_of(window, time_ms)] {
-            summary.is_ended |= time_ms > summary.last_ms;
+        match &mut found[slot_of(window, time_ms)] {
+            Some(summary) => summary.is_ended |= time_ms > summary.last_ms,
+            // It ends samples of the same bucket in the window before.
+            None if time_ms == window.start_ms() => return None,
+            None => {}
         }
     }
     Some(found)

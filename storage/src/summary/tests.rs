@@ -152,7 +152,7 @@ fn summaries_that_are_large_next_to_their_block_are_not_written() {
         panic!("no summaries of many samples");
     };
     assert!(summaries.len() * 12 <= block.len());
-    // Without samples beside them, they have any size.
+    // Without samples next to them, they have any size.
     let BuiltBlock { entry, values } = build(20).finish_summarized(&key);
     assert!(entry.is_summarized());
     assert_eq!(values[0].0, keys::summaries_of_block(&key));

@@ -1,10 +1,11 @@
 //! Retention of samples: summaries replace them, and answer where whole hours are wanted.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use model::{
     Budget, Labels, Matcher, MetadataQuery, RejectReason, Selection, Source, SourceError,
-    TimeRange, WantedWindows, WindowPart, Windows,
+    TimeRange, WantedWindows, WindowPart, Windows, stale_nan,
 };
 use slatedb::object_store::ObjectStore;
 
@@ -247,6 +248,37 @@ fn samples_that_summaries_cannot_represent_are_kept() {
 }
 
 #[test]
+fn markers_at_the_end_of_an_hour_are_seen() {
+    harness::run(async {
+        let end_ms = START_MS + WINDOW_MS;
+        for samples_ms in [None, SAMPLES_MS] {
+            let objects = harness::memory();
+            let clock = Arc::new(ManualClock::new(NOW_MS));
+            let store = open_with(&objects, options(&clock, None)).await.unwrap();
+            for number in [0, 2] {
+                let times = (0..).map(|at| START_MS + at * 15_000);
+                let until_ms = end_ms + if number == 0 { 0 } else { WINDOW_MS };
+                let times = times.take_while(|time_ms| *time_ms <= until_ms);
+                let value = |time_ms: i64| {
+                    let is_end = number == 0 && time_ms == end_ms;
+                    if is_end { stale_nan() } else { (time_ms - START_MS) as f64 }
+                };
+                let samples: Vec<(i64, f64)> = times.map(|time| (time, value(time))).collect();
+                store.append(batch(&series(number), &samples)).await.unwrap();
+            }
+            store.append(batch(&series(1), &[(NOW_MS, 1.0)])).await.unwrap();
+            let expected = hourly(&store, NOW_MS).await.unwrap();
+            assert_eq!(expected[0].1.last(), Some(&(end_ms, stale_nan().to_bits())));
+            store.seal_all().await.unwrap();
+            store.close().await.unwrap();
+            let store = open_with(&objects, options(&clock, samples_ms)).await.unwrap();
+            store.maintain().await.unwrap();
+            assert_eq!(hourly(&store, NOW_MS).await.unwrap(), expected, "{samples_ms:?}");
+        }
+    });
+}
+
+#[test]
 fn lost_summaries_are_found() {
     harness::run(async {
         let objects = harness::memory();
@@ -254,7 +286,7 @@ fn lost_summaries_are_found() {
         let mut scan = store
             .core()
             .lsm
-            .scan_prefix(&keys::summaries(crate::window::PartitionId::new(100)))
+            .scan_prefix(&keys::summaries_of_day(crate::window::PartitionId::new(100)))
             .await
             .unwrap();
         let (key, _) = scan.next().await.unwrap().unwrap();
@@ -262,7 +294,11 @@ fn lost_summaries_are_found() {
         set.delete(&key);
         store.core().lsm.commit(set).await.unwrap();
         let result = hourly(&store, NOW_MS).await;
-        assert!(result.is_err(), "{result:?}");
+        let is_damage = |detail: &str| detail.contains("summaries are missing");
+        assert!(
+            matches!(&result, Err(SourceError::Corrupt { detail, .. }) if is_damage(detail)),
+            "{result:?}"
+        );
         store.close().await.unwrap();
         let found = damages(&objects).await;
         assert!(
@@ -272,7 +308,8 @@ fn lost_summaries_are_found() {
     });
 }
 
-/// Maintains a store with expired samples; the first error ends it.
+/// Maintains a store with expired samples; the first error ends it. A failure to replace them by
+/// summaries, which maintenance survives, is an error, too.
 async fn live_on(
     objects: &Arc<dyn ObjectStore>,
     clock: &Arc<ManualClock>,
@@ -280,7 +317,9 @@ async fn live_on(
     let store = open_with(objects, options(clock, SAMPLES_MS)).await?;
     store.append(batch(&series(0), &[(NOW_MS, 1.0)])).await?;
     store.maintain().await?;
-    store.maintain().await
+    store.maintain().await?;
+    let has_failed = store.core().summarize_from_ms.load(Ordering::Relaxed) != i64::MIN;
+    if has_failed { Err(StoreError::Unavailable("it is tried again".to_owned())) } else { Ok(()) }
 }
 
 #[test]

@@ -362,8 +362,8 @@ async fn check_survey(url: &str, options: &StoreOptions, name: &str) -> Vec<DayB
     let first_ms = survey.log.times_ms.unwrap().start_ms;
     assert!(first_ms < END_MS - KEPT_MS, "{name}: the log has nothing of days that are gone");
     let blocks = |day: &PartitionSurvey| {
-        let PartitionSurvey { start_ms, blocks, block_bytes, .. } = *day;
-        DayBlocks { start_ms, blocks, block_bytes }
+        let PartitionSurvey { start_ms, blocks, block_bytes, blocks_summarized, .. } = *day;
+        DayBlocks { start_ms, blocks, block_bytes, blocks_summarized }
     };
     survey.partitions.iter().rev().map(blocks).collect()
 }
