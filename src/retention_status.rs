@@ -115,13 +115,14 @@ impl RetentionStatus {
         if let Some(samples) = &self.samples {
             info!(samples, "older samples are replaced by their summaries");
         }
+        let kept = if self.samples.is_some() { "summaries" } else { "samples" };
         let Some(limit) = &self.limit else {
             info!(
                 rules,
                 growth_per_day = self.growth_text(),
                 disk_free = self.free_text(),
                 disk_full = self.full_text(),
-                "retention is unlimited: samples are kept until --storage.retention.time or \
+                "retention is unlimited: {kept} are kept until --storage.retention.time or \
                  --storage.retention.size is set"
             );
             return;

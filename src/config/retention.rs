@@ -12,6 +12,9 @@ use super::positive_duration;
 use crate::flags::Args;
 use crate::units::{format_bytes, format_duration, millis, parse_bytes, parse_duration};
 
+/// Minimum time for which samples are kept before summaries replace them.
+const SAMPLES_MIN: Duration = Duration::from_hours(24);
+
 /// Section `retention`. A reload applies it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -96,6 +99,14 @@ impl RetentionConfig {
             }
         }
         let samples = self.of_samples();
+        if let Some(samples) = samples.filter(|samples| *samples < SAMPLES_MIN) {
+            return Err(format!(
+                "storage.retention.samples is {}, the minimum is {}: older samples are replaced once \
+                 and for all",
+                format_duration(samples),
+                format_duration(SAMPLES_MIN),
+            ));
+        }
         if let Some((samples, time)) = samples.zip(time).filter(|(samples, time)| samples > time) {
             return Err(format!(
                 "storage.retention.samples is {}, longer than the {} that all data are kept: samples \
@@ -149,7 +160,7 @@ impl<'de> Deserialize<'de> for Selector {
         let matchers = parse_selector(&text).map_err(D::Error::custom)?;
         if matchers.iter().all(Matcher::matches_empty) {
             return Err(D::Error::custom(
-                "a rule must have a matcher that the empty value does not pass; `time` beside the \
+                "a rule must have a matcher that the empty value does not pass; `time` next to the \
                  rules is for all series",
             ));
         }

@@ -8,9 +8,9 @@ use model::TimeRange;
 use serde_json::{Value, json};
 use storage::audit::{self, EncodingSurvey, PartitionSurvey, StoreSurvey};
 
-use super::ToolError;
 use super::progress::{Unit, bar};
 use super::store_args::StoreArgs;
+use super::{ToolError, print_report};
 use crate::time::format_rfc3339;
 
 /// Flags of `inspect`.
@@ -45,8 +45,8 @@ pub(super) async fn run(args: InspectArgs) -> Result<(), ToolError> {
     bar.finish_and_clear();
     let survey = survey?;
     match args.format {
-        InspectFormat::Table => print!("{}", table(&survey)),
-        InspectFormat::Json => println!("{:#}", to_json(&survey)),
+        InspectFormat::Table => print_report(&table(&survey))?,
+        InspectFormat::Json => print_report(&format!("{:#}\n", to_json(&survey)))?,
     }
     if survey.damages > 0 {
         eprintln!("{} damages were skipped: tessella verify prints them", survey.damages);
@@ -151,6 +151,7 @@ fn table(survey: &StoreSurvey) -> String {
         "block bytes",
         "bytes/sample",
         "blocks",
+        "summarized",
         "runs",
         "unmerged",
         "files",
@@ -164,7 +165,7 @@ fn table(survey: &StoreSurvey) -> String {
     out
 }
 
-fn row(day: &PartitionSurvey) -> [String; 12] {
+fn row(day: &PartitionSurvey) -> [String; 13] {
     let samples = day.samples();
     let each = if samples == 0 { 0.0 } else { day.block_bytes as f64 / samples as f64 };
     let share = |(name, of): (&&str, &EncodingSurvey)| {
@@ -177,6 +178,7 @@ fn row(day: &PartitionSurvey) -> [String; 12] {
         day.block_bytes.to_string(),
         format!("{each:.2}"),
         day.blocks.to_string(),
+        day.blocks_summarized.to_string(),
         day.runs.to_string(),
         day.runs_unmerged.to_string(),
         day.files.to_string(),

@@ -12,6 +12,7 @@ mod reshard_plan;
 mod store_args;
 mod verify;
 
+use std::io::{ErrorKind, Write as _};
 use std::process::ExitCode;
 
 use clap::{Command, Subcommand};
@@ -114,6 +115,16 @@ impl From<std::io::Error> for ToolError {
 impl From<model::BudgetError> for ToolError {
     fn from(error: model::BudgetError) -> ToolError {
         ToolError::Source(error.into())
+    }
+}
+
+/// Prints a report. A reader that has seen enough, such as `head`, is no failure.
+///
+/// Errors: any other failure of the output.
+fn print_report(text: &str) -> Result<(), ToolError> {
+    match std::io::stdout().lock().write_all(text.as_bytes()) {
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
+        written => Ok(written?),
     }
 }
 

@@ -388,7 +388,14 @@ export class Panel {
       return this.range.load(this.state, this.grid, signal);
     }
     const times = { start: start / 1000, end: end / 1000, step: stepMs / 1000 };
-    return ask("query_range", { query, ...times, limit: 1, explain: true, stats: true }, signal);
+    const explained = { query, ...times, limit: 1, explain: true };
+    return ask("query_range", { ...explained, stats: true }, signal).catch((error) => {
+      // Statistics count samples, also where summaries are all that is left.
+      if (error.message?.includes("only summaries")) {
+        return ask("query_range", explained, signal);
+      }
+      throw error;
+    });
   }
 
   #show(tab, answer, tookMs) {

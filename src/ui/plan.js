@@ -30,6 +30,10 @@ const COLUMNS = [["Series", (node) => node.series, formatCount], ...COSTS];
 
 /** The figures of a query, from its statistics. */
 export function queryFigures(stats) {
+  if (!stats) {
+    const text = "No statistics: only summaries are left of some samples, which cannot be counted.";
+    return el("p", { class: "hint" }, text);
+  }
   const { timings, samples, storage } = stats;
   const items = [
     ["Total time", formatSeconds(timings.execTotalTime)],

@@ -92,16 +92,22 @@ async function days(limit, go, signal) {
     const text = "No sealed day yet: all samples are in the head and the log.";
     return [el("p", { class: "hint" }, text)];
   }
-  const rows = data.days.map(({ start, end, series, blocks, blockBytes, bytes }) => [
-    el("span", { class: "when" }, formatTime(start, true).slice(0, 10)),
-    formatCount(series),
-    formatCount(blocks),
-    formatBytes(blockBytes),
-    formatBytes(bytes),
-    series > 0 ? formatBytes(bytes / series) : "none",
-    Date.now() < end ? "today" : formatAge(Date.now() - end),
-  ]);
-  const names = ["Day (UTC)", "Series", "Blocks", "In blocks", "On disk", "Per series", "Ended"];
+  const rows = data.days.map(
+    ({ start, end, series, blocks, blockBytes, blocksSummarized, bytes }) => [
+      el("span", { class: "when" }, formatTime(start, true).slice(0, 10)),
+      formatCount(series),
+      formatCount(blocks),
+      formatBytes(blockBytes),
+      formatCount(blocksSummarized),
+      formatBytes(bytes),
+      series > 0 ? formatBytes(bytes / series) : "none",
+      Date.now() < end ? "today" : formatAge(Date.now() - end),
+    ],
+  );
+  const names = [
+    ...["Day (UTC)", "Series", "Blocks", "In blocks", "Summarized blocks"],
+    ...["On disk", "Per series", "Ended"],
+  ];
   const choices = DAYS.map((count) => [count, `${count} days`]);
   const choose = (count) => go(count === DAYS[0] ? "store" : `store?days=${count}`);
   const more =

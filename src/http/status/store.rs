@@ -159,8 +159,14 @@ fn days_json(days: &[DayStats], blocks: &[DayBlocks]) -> Vec<u8> {
         let day = &days[at];
         json.push_str(&format!(
             "{comma}{{\"start\":{},\"end\":{},\"series\":{},\"blocks\":{},\"blockBytes\":{},\
-             \"bytes\":{}}}",
-            day.start_ms, day.end_ms, day.series, of_day.blocks, of_day.block_bytes, day.bytes
+             \"blocksSummarized\":{},\"bytes\":{}}}",
+            day.start_ms,
+            day.end_ms,
+            day.series,
+            of_day.blocks,
+            of_day.block_bytes,
+            of_day.blocks_summarized,
+            day.bytes
         ));
         comma = ",";
     }

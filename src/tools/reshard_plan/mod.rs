@@ -14,9 +14,9 @@ use std::time::Duration;
 
 use clap::ValueEnum;
 
-use super::ToolError;
 use super::client::ClientArgs;
 use super::store_args::StoreReadArgs;
+use super::{ToolError, print_report};
 use crate::flags::{parse_address, parse_path, parse_positive_bytes, parse_positive_duration};
 use crate::time::Time;
 use layout::Change;
@@ -171,8 +171,9 @@ pub(super) async fn run(args: ReshardPlanArgs) -> Result<(), ToolError> {
     let targets = targets::read(&args).await?;
     let plan = Plan::new(&args, &change, targets);
     match args.format {
-        PlanFormat::Table => print!("{}", report::text(&args, &change, &plan)),
-        PlanFormat::Json => println!("{:#}", report::to_json(&args, &change, &plan)),
+        PlanFormat::Table => print_report(&report::text(&args, &change, &plan)),
+        PlanFormat::Json => {
+            print_report(&format!("{:#}\n", report::to_json(&args, &change, &plan)))
+        }
     }
-    Ok(())
 }

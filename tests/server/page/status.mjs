@@ -80,8 +80,8 @@ test("the store lists its days, as many as are chosen", async () => {
       asked.push(limit);
       const day = (_, at) => {
         const start = (20_000 - at) * DAY;
-        const sizes = { series: 4, blocks: 2_000, blockBytes: 3 << 20, bytes: 4 << 20 };
-        return { start, end: start + DAY, ...sizes };
+        const blocks = { blocks: 2_000, blockBytes: 3 << 20, blocksSummarized: 7 };
+        return { start, end: start + DAY, series: 4, ...blocks, bytes: 4 << 20 };
       };
       const days = Array.from({ length: Math.min(limit, 12) }, day);
       return route.fulfill({ json: { status: "success", data: { count: 12, days } } });
@@ -92,7 +92,7 @@ test("the store lists its days, as many as are chosen", async () => {
     assert.equal(await rows.count(), 10);
     assert.match(
       await rows.first().textContent(),
-      /^2024-10-0442\u202f0003 MiB4 MiB1 MiB\d+y ago$/,
+      /^2024-10-0442\u202f0003 MiB74 MiB1 MiB\d+y ago$/,
     );
     await page.getByLabel("Days in the list").selectOption("50");
     await rows.nth(11).waitFor();
