@@ -79,6 +79,9 @@ struct Options {
     /// That dashboard only from summaries.
     #[arg(long)]
     summaries_only: bool,
+    /// Size of the cache for decoded samples in that dashboard, in MiB.
+    #[arg(long, default_value_t = 128)]
+    year_columns_mib: usize,
     #[command(flatten)]
     report: ReportOptions,
 }
@@ -395,7 +398,12 @@ async fn year(of: &Options) -> String {
             if of.summaries_only && !is_summarized {
                 continue;
             }
-            let store = Arc::new(reopen(&memory.delayed(of.delay())).await);
+            let columns_bytes_max = of.year_columns_mib << 20;
+            let options =
+                StoreOptions { compaction_interval: None, columns_bytes_max, ..options() };
+            let delayed = memory.delayed(of.delay());
+            let store = Store::open_in(&delayed, options).await.expect("the store can be opened");
+            let store = Arc::new(store);
             let source: Arc<dyn Source> =
                 if is_summarized { store.clone() } else { Arc::new(OfSamples(store.clone())) };
             for run in ["first", "again", "again"] {

@@ -7,6 +7,7 @@
 
 mod buffer;
 mod counter;
+mod ends;
 mod extended;
 mod facts;
 mod feed;
