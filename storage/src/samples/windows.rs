@@ -189,6 +189,11 @@ impl<'a> Pieces<'a> {
         }
     }
 
+    /// Returns whether there are staleness markers or gaps inside of parts.
+    fn is_divided(&self) -> bool {
+        self.positions.iter().any(|position| position.at > 0)
+    }
+
     /// Returns whether finding the ends of windows one by one costs less than handing over all
     /// samples. Of even samples in whole parts, only some windows are not alike.
     fn is_cheap_to_find(&self, first: Place, last: Place, windows: Windows) -> bool {
@@ -199,7 +204,7 @@ impl<'a> Pieces<'a> {
             || windows.step_ms >= windows.span_ms
             || count as i64 >= reads.saturating_mul(NEW_SAMPLES_MIN)
             || sample_ms.is_some_and(|sample_ms| windows.step_ms % sample_ms == 0)
-                && self.positions.iter().all(|position| position.at == 0)
+                && !self.is_divided()
     }
 
     /// Returns whether folding the values of windows costs less than handing over all samples.
@@ -212,6 +217,9 @@ impl<'a> Pieces<'a> {
     ) -> bool {
         if windows.count == 1 || windows.step_ms >= windows.span_ms {
             return true;
+        }
+        if self.is_divided() {
+            return false;
         }
         let count = self.number(last) - self.number(first) + 1;
         let reads = windows.span_ms / windows.step_ms.max(1);

@@ -8,7 +8,6 @@ use model::{
 };
 
 use crate::error::QueryError;
-use crate::exec::rollup::ends::{RANGES_AT_ONCE, RangeEnds};
 use crate::exec::rollup::facts::{FoundWindows, KnownWindows};
 use crate::steps::{LookTimes, Reach};
 use crate::tile::set_all_present;
@@ -160,16 +159,6 @@ pub(super) trait Kernel: Send {
         false
     }
 
-    /// True if [`Kernel::of_ends`] may return values.
-    const USES_ENDS: bool = false;
-
-    /// Computes the values of ranges from their first and last samples, bit-identical to moving
-    /// sample by sample. Returns a bit for each range with a value; `None`, without effect, if other
-    /// samples matter.
-    fn of_ends(&mut self, _ends: &RangeEnds<'_>, _out: &mut [f64]) -> Option<u64> {
-        None
-    }
-
     /// Returns the fact of windows from which [`Kernel::of_facts`] computes values; `None` if
     /// samples are needed.
     #[inline]
@@ -261,9 +250,11 @@ impl Buffer {
     /// Appends samples without staleness markers.
     pub(super) fn extend(&mut self, times: &[i64], values: &[f64]) {
         if is_any_stale(values) {
-            for (time, value) in times.iter().zip(values).filter(|(_, value)| !is_stale(**value)) {
-                self.times.push(*time);
-                self.values.push(*value);
+            let mut start = 0;
+            for plain in values.split(|value| is_stale(*value)) {
+                self.times.extend_from_slice(&times[start..start + plain.len()]);
+                self.values.extend_from_slice(plain);
+                start += plain.len() + 1;
             }
         } else {
             self.times.extend_from_slice(times);
@@ -385,11 +376,7 @@ impl Buffer {
             if K::ROLLS_EVENLY && self.roll_evenly(kernel, ranges, step, values) {
                 set_all_present(presence, at..end);
             } else {
-                let of_ends = K::USES_ENDS.then(|| self.walk_ends(kernel, ranges, step, values));
-                let word = match of_ends.flatten() {
-                    Some(word) => word,
-                    None => self.walk(kernel, ranges, step, values, checkpoint)?,
-                };
+                let word = self.walk(kernel, ranges, step, values, checkpoint)?;
                 presence[at / 64] |= word << (at % 64);
             }
             at = end;
@@ -418,44 +405,6 @@ impl Buffer {
         let moved = even.moved();
         (self.lo, self.hi) = (even.first.start + moved, even.first.end + moved);
         true
-    }
-
-    /// Computes up to 64 steps with [`Kernel::of_ends`]. Returns a bit for each step with a value;
-    /// `None` if ranges need more than their samples, or the kernel needs all of these.
-    #[inline]
-    fn walk_ends<K: Kernel>(
-        &mut self,
-        kernel: &mut K,
-        ranges: &Ranges,
-        first_step: usize,
-        values: &mut [f64],
-    ) -> Option<u64> {
-        let windows = ranges.windows(first_step, values.len())?;
-        let times = &self.times[..];
-        let (mut lo, mut hi) = (self.lo, self.hi);
-        let (mut los, mut his) = ([0_u32; RANGES_AT_ONCE], [0_u32; RANGES_AT_ONCE]);
-        for (at, (first, end)) in los.iter_mut().zip(&mut his).take(values.len()).enumerate() {
-            let (after_ms, end_ms) = (windows.after_ms(at), windows.end_ms(at));
-            while hi < times.len() && times[hi] <= end_ms {
-                hi += 1;
-            }
-            while lo < hi && times[lo] <= after_ms {
-                lo += 1;
-            }
-            (*first, *end) = (u32::try_from(lo).ok()?, u32::try_from(hi).ok()?);
-        }
-        let ends = RangeEnds {
-            samples: self.samples(),
-            entered: self.hi,
-            los: &los[..values.len()],
-            his: &his[..values.len()],
-            start_ms: windows.after_ms(0),
-            end_ms: windows.end_ms(0),
-            step_ms: windows.step_ms,
-        };
-        let word = kernel.of_ends(&ends, values)?;
-        (self.lo, self.hi) = (lo, hi);
-        Some(word)
     }
 
     /// Computes up to 64 steps one by one. Returns a bit for each step with a value.

@@ -7,7 +7,6 @@ use model::{TimeRange, WantedFact, widest};
 
 use crate::exec::numeric::compensated::Sum;
 use crate::exec::rollup::buffer::{EvenRanges, Frame, Kernel, Samples};
-use crate::exec::rollup::ends::{EXTRAPOLATED_MAX, ExtrapolatedRanges, RangeEnds, ZERO_MARGIN};
 use crate::exec::rollup::facts::{FoundWindows, KnownWindow, KnownWindows};
 use crate::exec::rollup::halves::{Both, Halves};
 
@@ -88,28 +87,6 @@ impl Kernel for Extrapolated {
         }
         self.correct_evenly(ranges, &span, out);
         true
-    }
-
-    const USES_ENDS: bool = true;
-
-    fn of_ends(&mut self, ends: &RangeEnds<'_>, out: &mut [f64]) -> Option<u64> {
-        if self.is_counter && !self.resets.pass(ends) {
-            return None;
-        }
-        let (ranges, word) = ExtrapolatedRanges::read(ends);
-        // A division by 1 is exact.
-        ranges.extrapolate(if self.is_rate { self.range_seconds } else { 1.0 }, out);
-        if self.is_counter && ranges.is_any_near_zero() {
-            for (at, out) in out.iter_mut().enumerate().filter(|(at, _)| word >> at & 1 == 1) {
-                let (lo, last) = (ends.los[at] as usize, ends.his[at] as usize - 1);
-                let times = TimeRange::new(ends.samples.times[lo], ends.samples.times[last]);
-                let moved_ms = at as i64 * ends.step_ms;
-                let range = TimeRange::new(ends.start_ms + moved_ms, ends.end_ms + moved_ms);
-                let span = self.span(times, last - lo, range);
-                *out = ranges.rises[at] * self.factor(&span, ranges.firsts[at], ranges.rises[at]);
-            }
-        }
-        Some(word)
     }
 
     #[inline]
@@ -226,7 +203,7 @@ impl Extrapolated {
         let mut to_end = (range.end_ms - last_ms) as f64 / 1000.0;
         let sampled = (last_ms - first_ms) as f64 / 1000.0;
         let average = sampled / distances as f64;
-        let threshold = average * EXTRAPOLATED_MAX;
+        let threshold = average * 1.1;
         if to_start >= threshold {
             to_start = average / 2.0;
         }
@@ -244,7 +221,7 @@ impl Extrapolated {
         self.is_counter
             & (rise > 0.0)
             & (first_value >= 0.0)
-            & (span.sampled * first_value <= span.to_start * rise * ZERO_MARGIN)
+            & (span.sampled * first_value <= span.to_start * rise * 1.001)
     }
 
     /// Returns the factor that extrapolates an increase to the range.
@@ -299,18 +276,6 @@ impl Resets {
         if at > lo && samples.values[at] < samples.values[at - 1] {
             self.push(samples.number(at), samples.times[at - 1], samples.values[at - 1]);
         }
-    }
-
-    /// Passes the samples of ranges without resets. Returns false, and only drops earlier resets, if
-    /// there is one.
-    fn pass(&mut self, ends: &RangeEnds<'_>) -> bool {
-        let (Some(first), Some(end)) = (ends.los.first(), ends.his.last()) else { return true };
-        let (first, end) = (*first as usize, *end as usize);
-        self.forget_up_to(ends.samples.number(first));
-        let entered = ends.entered.max(first + 1);
-        let entering = ends.samples.values.get(entered - 1..end).unwrap_or_default();
-        let pairs = entering.iter().zip(entering.iter().skip(1));
-        self.is_empty() && !pairs.fold(false, |falls, (before, next)| falls | (next < before))
     }
 
     /// Processes the samples that enter `ranges`. If many ranges would contain resets, returns

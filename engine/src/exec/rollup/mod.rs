@@ -7,7 +7,6 @@
 
 mod buffer;
 mod counter;
-mod ends;
 mod extended;
 mod facts;
 mod feed;
