@@ -356,7 +356,8 @@ impl ReadBlock<'_> {
     }
 
     /// Splits the adjacent frames of a series, and keeps those in the range. Keeps all frames as
-    /// one run if they are floats and at least half of them are wanted.
+    /// one run if they are floats, and the range is at least half as long or has half of them: then
+    /// later queries find their column, and decoding the others costs this query little.
     ///
     /// The decoder verifies the checksums of kept frames. Frames outside of the range are verified
     /// here, as a damaged header would hide samples.
@@ -378,7 +379,7 @@ impl ReadBlock<'_> {
         let headers: Vec<(usize, FrameHeader)> =
             chunk::frames(frames).collect::<Result<_, _>>().map_err(damaged)?;
         if let Some(slots) = slots
-            && let Some((min_ms, max_ms, sample_count)) = run_of(&headers, is_wanted)
+            && let Some((min_ms, max_ms, sample_count)) = run_of(&headers, self.range, is_wanted)
         {
             let column_slot = columns::ColumnSlot::Sealed(Arc::clone(slots), at as u32);
             parts.push(match column_slot.column() {
@@ -416,6 +417,7 @@ impl ReadBlock<'_> {
 /// enough of them are wanted.
 fn run_of(
     headers: &[(usize, FrameHeader)],
+    range: TimeRange,
     is_wanted: impl Fn(&FrameHeader) -> bool,
 ) -> Option<(i64, i64, usize)> {
     let (_, first) = headers.first()?;
@@ -425,10 +427,10 @@ fn run_of(
     let are_floats = headers.iter().all(|(_, header)| is_plain(header.encoding));
     let do_ascend = headers.windows(2).all(|pair| pair[0].1.max_ms < pair[1].1.min_ms);
     let wanted_count = headers.iter().filter(|(_, header)| is_wanted(header)).count();
-    let is_kept = are_floats
-        && do_ascend
-        && sample_count <= COLUMN_LEN_MAX
-        && wanted_count * 2 >= headers.len().max(1);
+    let block_ms = last.max_ms.saturating_sub(first.min_ms);
+    let is_long = range.end_ms.saturating_sub(range.start_ms) >= block_ms / 2;
+    let is_worth = wanted_count * 2 >= headers.len().max(1) || wanted_count > 0 && is_long;
+    let is_kept = are_floats && do_ascend && sample_count <= COLUMN_LEN_MAX && is_worth;
     is_kept.then_some((first.min_ms, last.max_ms, sample_count))
 }
 
