@@ -252,6 +252,27 @@ fn a_selection_is_kept_from_a_number_of_parts_on() {
 }
 
 #[test]
+fn long_selections_from_the_end_of_a_sealed_block_are_kept() {
+    harness::run(async {
+        let store = open_with(&harness::memory(), options(8)).await.unwrap();
+        for index in 0..SERIES {
+            let times = (FIRST_MS..=LAST_MS).step_by(15_000);
+            // Such values are shorter as several frames than packed into one.
+            let value =
+                |at: usize| if at % 120 < 60 { index as f64 } else { 0.1 + (at as f64).sin() };
+            let samples: Vec<_> = times.enumerate().map(|(at, time)| (time, value(at))).collect();
+            store.append(batch(&series(index), &samples)).await.unwrap();
+        }
+        store.seal_all().await.unwrap();
+        let first_ms = FIRST_MS + WINDOW_MS - 3 * STEP_MS;
+        for (end_ms, is_kept) in [(first_ms + 2 * STEP_MS, false), (LAST_MS, true)] {
+            keep(&store, &selection(first_ms, end_ms)).await;
+            assert_eq!(read_again(&store, &selection(first_ms, end_ms)).await.1, is_kept);
+        }
+    });
+}
+
+#[test]
 fn a_full_cache_evicts_selections_and_their_columns() {
     harness::run(async {
         let columns_bytes_max = 24 << 10;
