@@ -39,7 +39,7 @@ impl Emulator {
         let endpoint = format!("http://{address}/{AZURITE_ACCOUNT}");
         let script = concat!(env!("CARGO_MANIFEST_DIR"), "/src/create_container.mjs");
         let args = [script, &endpoint, AZURITE_ACCOUNT, AZURITE_KEY, BUCKET];
-        assert!(Command::new("node").args(args).status().unwrap().success());
+        assert!(Command::new("node").args(args).status().expect("node can be started").success());
         let variables = vec![
             ("AZURE_STORAGE_ACCOUNT_NAME", AZURITE_ACCOUNT.to_owned()),
             ("AZURE_STORAGE_ACCOUNT_KEY", AZURITE_KEY.to_owned()),

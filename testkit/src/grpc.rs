@@ -38,9 +38,9 @@ impl GrpcClient {
 
     /// Connects without TLS; with `window` 0, nothing is read of a response until it is asked for.
     pub async fn with_window(address: &str, window: Option<u32>) -> GrpcClient {
-        let stream = TcpStream::connect(address).await.unwrap();
+        let stream = TcpStream::connect(address).await.expect("the server accepts connections");
         // As in clients of gRPC.
-        stream.set_nodelay(true).unwrap();
+        stream.set_nodelay(true).expect("the socket has options");
         GrpcClient::over(stream, window).await
     }
 
@@ -53,7 +53,7 @@ impl GrpcClient {
             .initial_stream_window_size(window)
             .handshake(TokioIo::new(stream))
             .await
-            .unwrap();
+            .expect("the handshake succeeds");
         tokio::spawn(connection);
         GrpcClient(sender)
     }
@@ -74,11 +74,11 @@ impl GrpcClient {
         let collected = body.collect().await.ok()?;
         let text = |name: &str| {
             let found = head.headers.get(name).or_else(|| collected.trailers()?.get(name));
-            found.map(|value| value.to_str().unwrap().to_owned())
+            found.map(|value| value.to_str().expect("the header is text").to_owned())
         };
         Some(Reply {
             status: head.status.as_u16(),
-            code: text("grpc-status").map(|code| code.parse().unwrap()),
+            code: text("grpc-status").map(|code| code.parse().expect("the status is a number")),
             message: text("grpc-message").unwrap_or_default(),
             bytes: collected.to_bytes(),
         })
@@ -97,7 +97,7 @@ impl GrpcClient {
         for (name, value) in headers {
             request = request.header(*name, *value);
         }
-        self.0.send_request(request.body(body).unwrap()).await.ok()
+        self.0.send_request(request.body(body).expect("the stream is open")).await.ok()
     }
 }
 

@@ -5,7 +5,6 @@
 //! workspace.
 
 #![allow(missing_docs, reason = "names say it, and messages follow their protocols")]
-#![allow(clippy::unwrap_used, reason = "tests may panic")]
 
 pub mod emulators;
 pub mod grpc;

@@ -92,18 +92,18 @@ impl Profile {
     /// Decodes a profile compressed with gzip.
     pub fn unpack(bytes: &[u8]) -> Profile {
         let mut message = Vec::new();
-        flate2::read::GzDecoder::new(bytes).read_to_end(&mut message).unwrap();
+        flate2::read::GzDecoder::new(bytes).read_to_end(&mut message).expect("the profile is gzip");
         Profile::read(&message)
     }
 
     pub fn read(message: &[u8]) -> Profile {
-        let profile = Profile::decode(message).unwrap();
+        let profile = Profile::decode(message).expect("the profile is valid protobuf");
         profile.check();
         profile
     }
 
     pub fn text(&self, position: i64) -> &str {
-        &self.string_table[usize::try_from(position).unwrap()]
+        &self.string_table[usize::try_from(position).expect("positions are positive")]
     }
 
     /// Returns types and units of the values.
@@ -119,7 +119,11 @@ impl Profile {
     /// Returns the functions of a sample, the innermost first; `?` has no name.
     pub fn stack(&self, sample: &Sample) -> Vec<&str> {
         let name_of = |id: &u64| {
-            let location = self.location.iter().find(|location| location.id == *id).unwrap();
+            let location = self
+                .location
+                .iter()
+                .find(|location| location.id == *id)
+                .expect("each location is listed");
             let line = location.line.first();
             let function = line.and_then(|l| self.function.iter().find(|f| f.id == l.function_id));
             function.map_or("?", |function| self.text(function.name))

@@ -37,13 +37,19 @@ impl Drop for TemporaryDirectory {
 pub fn temporary_directory(name: &str) -> TemporaryDirectory {
     let path = std::env::temp_dir().join(format!("tessella-{name}-{}", std::process::id()));
     let _ = std::fs::remove_dir_all(&path);
-    std::fs::create_dir_all(&path).unwrap();
+    std::fs::create_dir_all(&path).expect("the folder can be created");
     TemporaryDirectory(path)
 }
 
 /// Starts a server and waits until it listens.
 pub fn spawn_listening(command: &mut Command, address: &str) -> Child {
-    let child = Child(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap());
+    let child = Child(
+        command
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("the program can be started"),
+    );
     for _ in 0..1200 {
         if TcpStream::connect(address).is_ok() {
             return child;

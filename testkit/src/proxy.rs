@@ -18,8 +18,8 @@ impl Proxy {
 
     /// Passes connections on to servers in turn.
     pub fn balance(servers: &[&str]) -> Proxy {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let address = listener.local_addr().unwrap().to_string();
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a local port is free");
+        let address = listener.local_addr().expect("a bound socket has an address").to_string();
         let is_dropping = Arc::new(AtomicBool::new(false));
         let servers: Vec<String> = servers.iter().map(|server| (*server).to_owned()).collect();
         let dropping = Arc::clone(&is_dropping);
@@ -30,7 +30,10 @@ impl Proxy {
                 }
                 if let Ok(upstream) = TcpStream::connect(server) {
                     for (from, to) in [(&client, &upstream), (&upstream, &client)] {
-                        let (from, to) = (from.try_clone().unwrap(), to.try_clone().unwrap());
+                        let (from, to) = (
+                            from.try_clone().expect("a socket can be cloned"),
+                            to.try_clone().expect("a socket can be cloned"),
+                        );
                         let dropping = Arc::clone(&dropping);
                         std::thread::spawn(move || pass(from, to, &dropping));
                     }

@@ -122,23 +122,25 @@ pub fn query(start: i64, end: i64, matchers: &[(i32, &str, &str)]) -> Query {
 /// Encodes the body of a request; accepted response types are 0 for samples and 1 for frames.
 pub fn body(queries: &[Query], accepted: &[i32]) -> Vec<u8> {
     let request = ReadRequest { queries: queries.to_vec(), accepted: accepted.to_vec() };
-    snap::raw::Encoder::new().compress_vec(&request.encode_to_vec()).unwrap()
+    snap::raw::Encoder::new()
+        .compress_vec(&request.encode_to_vec())
+        .expect("a request can be compressed")
 }
 
 /// Decodes a response of plain samples.
 pub fn read_samples(body: &[u8]) -> ReadResponse {
-    let message = snap::raw::Decoder::new().decompress_vec(body).unwrap();
-    ReadResponse::decode(&message[..]).unwrap()
+    let message = snap::raw::Decoder::new().decompress_vec(body).expect("the body is snappy");
+    ReadResponse::decode(&message[..]).expect("the body is a response")
 }
 
 /// Decodes a response of frames.
 pub fn read_frames(mut bytes: &[u8]) -> Vec<Frame> {
     let mut frames = Vec::new();
     while !bytes.is_empty() {
-        let length = prost::decode_length_delimiter(&mut bytes).unwrap();
+        let length = prost::decode_length_delimiter(&mut bytes).expect("a frame has a length");
         // The tests of the encoder and a real client check the checksum.
         let (frame, rest) = bytes[4..].split_at(length);
-        frames.push(Frame::decode(frame).unwrap());
+        frames.push(Frame::decode(frame).expect("a frame is valid protobuf"));
         bytes = rest;
     }
     frames

@@ -48,7 +48,7 @@ impl S3Server {
         let binary = named("VERSITYGW_BINARY")?;
         let folder = temporary_directory(&format!("versitygw-{name}"));
         let objects = folder.path().join(BUCKET);
-        std::fs::create_dir(&objects).unwrap();
+        std::fs::create_dir(&objects).expect("the folder can be created");
         let address = format!("127.0.0.1:{}", free_port());
         let mut command = Command::new(binary);
         command

@@ -37,8 +37,8 @@ impl Server {
 
     /// Starts a command that becomes the binary, and waits until its log has the address.
     pub fn spawn(command: &mut Command) -> Server {
-        let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
-        let mut log = BufReader::new(child.stderr.take().unwrap());
+        let mut child = command.stderr(Stdio::piped()).spawn().expect("the server can be started");
+        let mut log = BufReader::new(child.stderr.take().expect("the stream is piped"));
         let address = read_address(&mut log);
         let text = Arc::new(Mutex::new(String::new()));
         let written = Arc::clone(&text);
@@ -47,7 +47,7 @@ impl Server {
             let mut line = String::new();
             while log.read_line(&mut line).is_ok_and(|bytes| bytes > 0) {
                 eprint!("{line}");
-                written.lock().unwrap().push_str(&line);
+                written.lock().expect("no holder of the log panics").push_str(&line);
                 line.clear();
             }
         });
@@ -56,9 +56,9 @@ impl Server {
 
     /// Waits until the process ends; returns its status and its whole log.
     pub fn wait(&mut self) -> (ExitStatus, String) {
-        let status = self.child.0.wait().unwrap();
+        let status = self.child.0.wait().expect("the server can be waited for");
         if let Some(reader) = self.log_reader.take() {
-            reader.join().unwrap();
+            reader.join().expect("the reader of the log does not panic");
         }
         (status, self.log())
     }
@@ -88,7 +88,7 @@ impl Server {
 
     /// Returns the log after the line with the address.
     pub fn log(&self) -> String {
-        self.log.lock().unwrap().clone()
+        self.log.lock().expect("no holder of the log panics").clone()
     }
 }
 
@@ -114,11 +114,16 @@ pub fn command(url: &str, args: &[&str], variables: &[(&str, &str)]) -> Command 
 /// Returns the address in the start line of the log: `address=127.0.0.1:1234`.
 fn read_address(log: &mut impl BufRead) -> String {
     let mut line = String::new();
-    while log.read_line(&mut line).unwrap() > 0 {
+    while log.read_line(&mut line).expect("the log is text") > 0 {
         eprint!("{line}");
         if let Some(at) = line.find("address=") {
             let rest = &line[at + "address=".len()..];
-            return rest.split_whitespace().next().unwrap().trim_matches('"').to_owned();
+            return rest
+                .split_whitespace()
+                .next()
+                .expect("the line has an address")
+                .trim_matches('"')
+                .to_owned();
         }
         line.clear();
     }

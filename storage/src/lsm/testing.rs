@@ -1,7 +1,5 @@
 //! Changes to the files of an LSM from outside, for tests.
 
-#![allow(clippy::unwrap_used, reason = "tests may panic")]
-
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -35,34 +33,48 @@ pub(crate) async fn collect_garbage(location: &Location) {
         detach_options: None,
         ..GarbageCollectorOptions::default()
     };
-    admin(location).run_gc_once(options).await.unwrap();
+    admin(location).run_gc_once(options).await.expect("garbage can be collected");
 }
 
 /// Deletes the SSTs that the newest manifest does not reference.
 pub(crate) async fn delete_unlisted(location: &Location) {
-    let manifest = admin(location).read_manifest(None).await.unwrap().unwrap();
+    let manifest = admin(location)
+        .read_manifest(None)
+        .await
+        .expect("the manifest can be read")
+        .expect("there is a manifest");
     let listed: Vec<String> =
         manifest.all_sst_views().map(|view| format!("{}.sst", view.sst.id.value())).collect();
     let folder = location.path.clone().join("compacted");
-    let files: Vec<_> = location.object_store.list(Some(&folder)).try_collect().await.unwrap();
+    let files: Vec<_> = location
+        .object_store
+        .list(Some(&folder))
+        .try_collect()
+        .await
+        .expect("the folder can be listed");
     for file in files {
         let name = file.location.filename().unwrap_or_default();
         if !listed.iter().any(|listed| listed == name) {
-            location.object_store.delete(&file.location).await.unwrap();
+            location.object_store.delete(&file.location).await.expect("the file can be deleted");
         }
     }
 }
 
 /// Deletes all checkpoints.
 pub(crate) async fn end_checkpoints(location: &Location) {
-    for checkpoint in admin(location).list_checkpoints(None).await.unwrap() {
-        admin(location).delete_checkpoint(checkpoint.id).await.unwrap();
+    for checkpoint in
+        admin(location).list_checkpoints(None).await.expect("checkpoints can be listed")
+    {
+        admin(location)
+            .delete_checkpoint(checkpoint.id)
+            .await
+            .expect("a checkpoint can be deleted");
     }
 }
 
 /// Returns the number of readers' checkpoints.
 pub(crate) async fn checkpoint_count(location: &Location) -> usize {
-    let all = admin(location).list_checkpoints(None).await.unwrap();
+    let all = admin(location).list_checkpoints(None).await.expect("checkpoints can be listed");
     let is_of_reader = |name: &String| name.starts_with("reader");
     all.iter().filter(|checkpoint| checkpoint.name.as_ref().is_some_and(is_of_reader)).count()
 }
@@ -70,6 +82,11 @@ pub(crate) async fn checkpoint_count(location: &Location) -> usize {
 /// Returns the number of SSTs.
 pub(crate) async fn file_count(location: &Location) -> usize {
     let folder = location.path.clone().join("compacted");
-    let files: Vec<_> = location.object_store.list(Some(&folder)).try_collect().await.unwrap();
+    let files: Vec<_> = location
+        .object_store
+        .list(Some(&folder))
+        .try_collect()
+        .await
+        .expect("the folder can be listed");
     files.len()
 }
