@@ -17,7 +17,7 @@ use super::newest::NewestSeries;
 use super::set::LoadedSeries;
 use crate::changes::Changes;
 use crate::lock::lock;
-use crate::samples::columns::{ColumnCache, Evict, HeldBytes};
+use crate::samples::columns::{ColumnCache, Evict, Eviction, HeldBytes};
 use crate::sizes::Sizes;
 
 /// Bytes that a set counts in addition to its series.
@@ -60,12 +60,12 @@ struct KeptSet {
 }
 
 impl Evict for KeptSet {
-    fn evict(&self) -> bool {
+    fn evict(&self) -> Eviction {
         if self.is_read.swap(false, Ordering::Relaxed) {
-            return false;
+            return Eviction::WasRead;
         }
         drop(lock(&self.series).take());
-        true
+        Eviction::Done
     }
 }
 

@@ -21,9 +21,11 @@ const ENTRY_BYTES: usize = 64;
 /// Bytes of the slots of a block, and of each of its series.
 const BLOCK_BYTES: usize = 192;
 const SERIES_BYTES: usize = 32;
-/// Maximum number of entries that one insertion passes without evicting them; the next one goes on.
-/// So an insertion stays cheap while queries hold most columns.
-const PASSED_MAX: usize = 256;
+/// Maximum number of recently read entries that one insertion passes; the next one goes on.
+const READ_PASSED_MAX: usize = 256;
+/// Maximum number of held columns that one insertion passes. Small, because a query that holds more
+/// columns than the cache may have inserts all others as well.
+const HELD_PASSED_MAX: usize = 32;
 /// Minimum length of the queue at which entries of dropped slots are removed.
 const PURGE_LEN_MIN: usize = 1024;
 
@@ -83,8 +85,19 @@ pub(crate) struct ColumnCache {
 
 /// Memory that counts in the cache and holds columns of it.
 pub(crate) trait Evict: Send + Sync + std::fmt::Debug {
-    /// Releases the memory, unless it was read since the last check. Returns whether it did.
-    fn evict(&self) -> bool;
+    /// Releases the memory, unless it was read since the last check.
+    fn evict(&self) -> Eviction;
+}
+
+/// Result of the attempt to evict an entry.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Eviction {
+    /// The memory is released.
+    Done,
+    /// The entry was read since the last check.
+    WasRead,
+    /// A query holds the column.
+    IsHeld,
 }
 
 /// Bytes that count in the cache until they are dropped.
@@ -154,16 +167,16 @@ impl Slot {
 
     /// Empties the slot, unless it was read since the last check, or the column is held: that would
     /// release no memory.
-    fn evict(&self) -> bool {
+    fn evict(&self) -> Eviction {
         if self.is_read.swap(false, Ordering::Relaxed) {
-            return false;
+            return Eviction::WasRead;
         }
         let mut column = lock(&self.column);
         if column.as_ref().is_some_and(|column| Arc::strong_count(column) > 1) {
-            return false;
+            return Eviction::IsHeld;
         }
         drop(column.take());
-        true
+        Eviction::Done
     }
 }
 
@@ -336,39 +349,48 @@ impl ColumnCache {
         queue.push_back(entry);
         // The first round clears the read marks, the second evicts what holds columns, the third the
         // columns that were held.
-        let mut passed = 0;
+        let (mut read_passed, mut held_passed) = (0, 0);
         for _ in 0..queue.len() * 3 {
-            if self.account.bytes.load(Ordering::Relaxed) <= self.bytes_max || passed > PASSED_MAX {
+            let is_small = self.account.bytes.load(Ordering::Relaxed) <= self.bytes_max;
+            if is_small || read_passed > READ_PASSED_MAX || held_passed > HELD_PASSED_MAX {
                 return;
             }
             let Some(entry) = queue.pop_front() else { return };
-            let is_gone = match &entry {
-                ColumnEntry::Frames(slot) => slot.upgrade().is_none_or(|slot| slot.evict()),
-                ColumnEntry::Sealed(block, at) => {
-                    block.upgrade().is_none_or(|block| self.evict_sealed(&block, *at))
+            match self.evict(&entry) {
+                Eviction::Done => {
+                    self.account.evictions.fetch_add(1, Ordering::Relaxed);
+                    continue;
                 }
-                ColumnEntry::Block(key) => {
-                    self.remove_if_empty(key);
-                    true
-                }
-                ColumnEntry::Held(held) => held.upgrade().is_none_or(|held| held.evict()),
-            };
-            if is_gone {
-                self.account.evictions.fetch_add(1, Ordering::Relaxed);
-            } else {
-                passed += 1;
-                queue.push_back(entry);
+                Eviction::WasRead => read_passed += 1,
+                Eviction::IsHeld => held_passed += 1,
             }
+            queue.push_back(entry);
         }
     }
 
+    fn evict(&self, entry: &ColumnEntry) -> Eviction {
+        let evicted = match entry {
+            ColumnEntry::Frames(slot) => slot.upgrade().map(|slot| slot.evict()),
+            ColumnEntry::Sealed(block, at) => {
+                block.upgrade().map(|block| self.evict_sealed(&block, *at))
+            }
+            ColumnEntry::Block(key) => {
+                self.remove_if_empty(key);
+                None
+            }
+            ColumnEntry::Held(held) => held.upgrade().map(|held| held.evict()),
+        };
+        evicted.unwrap_or(Eviction::Done)
+    }
+
     /// Empties a slot of a block, unless it was read. Removes the block after its last slot.
-    fn evict_sealed(&self, block: &BlockSlots, at: u32) -> bool {
-        let is_gone = block.slots[at as usize].evict();
-        if is_gone && block.filled_count.fetch_sub(1, Ordering::Relaxed) == 1 {
+    fn evict_sealed(&self, block: &BlockSlots, at: u32) -> Eviction {
+        let evicted = block.slots[at as usize].evict();
+        let is_done = evicted == Eviction::Done;
+        if is_done && block.filled_count.fetch_sub(1, Ordering::Relaxed) == 1 {
             self.remove_if_empty(&block.key);
         }
-        is_gone
+        evicted
     }
 
     fn remove_if_empty(&self, key: &BlockKey) {

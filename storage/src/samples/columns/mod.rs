@@ -16,7 +16,7 @@ mod tests;
 mod values;
 
 pub(crate) use cache::{
-    BlockKey, BlockSlots, ColumnCache, ColumnSlot, Evict, HeldBytes, KeptColumn, Slot,
+    BlockKey, BlockSlots, ColumnCache, ColumnSlot, Evict, Eviction, HeldBytes, KeptColumn, Slot,
 };
 pub(crate) use column::Column;
 pub(crate) use extremes::extreme_of;
