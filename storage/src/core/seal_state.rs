@@ -41,6 +41,8 @@ pub(crate) struct Summarizing {
     /// Number of blocks with only summaries, and of the other ones.
     pub(crate) summarized: u64,
     pub(crate) kept: u64,
+    /// Number of windows with damaged blocks.
+    pub(crate) damaged: u64,
 }
 
 impl SealState {

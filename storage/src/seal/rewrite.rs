@@ -1,7 +1,7 @@
 //! Rewrites the runs of one day: without deleted samples, for [`clean`](super::clean), or with
 //! summaries in place of samples, for [`summarize`](super::summarize).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -29,8 +29,8 @@ use crate::window::{PartitionId, Window};
 
 /// Bytes of a run's entries in a write, in addition to its blocks.
 const KEY_BYTES: usize = 64;
-/// Number of adjacent series with summaries after which a block of samples ends. Fewer keep their
-/// samples: blocks of few series cost more than they save.
+/// Minimum number of adjacent series whose summaries are kept if a neighbor keeps its samples. Fewer
+/// keep their samples, too: blocks of few series cost more than they save.
 const SUMMARIZED_MIN: usize = 4;
 
 /// Cleans one day, if tombstones cover samples of it. Returns whether any run was rewritten.
@@ -107,6 +107,52 @@ pub(super) enum KeptData {
     Samples,
     /// Summaries, and the samples of series without them.
     Summaries,
+}
+
+/// Series of a merge, each with the data that is kept of it.
+struct DividedSeries<'a> {
+    merging: RunMerge<'a>,
+    kept: KeptData,
+    check: SummaryBuilder,
+    /// Data of the last series that was divided.
+    last: Option<KeptData>,
+    /// Series that can be summarized.
+    undecided: Vec<MergedSeries>,
+    divided: VecDeque<(MergedSeries, KeptData)>,
+}
+
+impl<'a> DividedSeries<'a> {
+    fn new(merging: RunMerge<'a>, kept: KeptData) -> DividedSeries<'a> {
+        let (check, last, undecided) = (SummaryBuilder::default(), None, Vec::new());
+        DividedSeries { merging, kept, check, last, undecided, divided: VecDeque::new() }
+    }
+
+    /// Returns the next series; `None` after the last.
+    async fn next(&mut self) -> Result<Option<(MergedSeries, KeptData)>, StoreError> {
+        while self.divided.is_empty() {
+            let Some(series) = self.merging.next().await? else {
+                self.divide(self.last.unwrap_or(KeptData::Summaries));
+                break;
+            };
+            let can_summarize =
+                self.kept == KeptData::Summaries && self.check.can_summarize(&series.frames);
+            self.undecided.push(series);
+            if !can_summarize {
+                self.divide(KeptData::Samples);
+            } else if self.last == Some(KeptData::Summaries)
+                || self.undecided.len() == SUMMARIZED_MIN
+            {
+                self.divide(KeptData::Summaries);
+            }
+        }
+        Ok(self.divided.pop_front())
+    }
+
+    /// Decides which data of the undecided series is kept.
+    fn divide(&mut self, data: KeptData) {
+        self.last = Some(data);
+        self.divided.extend(self.undecided.drain(..).map(|series| (series, data)));
+    }
 }
 
 /// A run that is being written.
@@ -226,35 +272,43 @@ impl<'a> PartitionRewrite<'a> {
         kept: KeptData,
     ) -> Result<(), StoreError> {
         let series_max = self.core.options.sizes.block_series_max;
-        let mut merging = RunMerge::new(self.core, new.metric, new.window, runs, masks);
-        let mut check = SummaryBuilder::default();
-        let mut can_summarize = |next: Option<MergedSeries>| {
-            next.map(|series| {
-                let is_summarized =
-                    kept == KeptData::Summaries && check.can_summarize(&series.frames);
-                (series, is_summarized)
-            })
-        };
-        let mut next = can_summarize(merging.next().await?);
-        while let Some((_, are_summarized)) = next {
+        let merging = RunMerge::new(self.core, new.metric, new.window, runs, masks);
+        let mut all = DividedSeries::new(merging, kept);
+        let mut next = all.next().await?;
+        while let Some((_, data)) = next {
             let mut builder = BlockBuilder::new(series_max);
-            let mut others = 0;
             while !builder.is_full()
-                && others < SUMMARIZED_MIN
-                && let Some((MergedSeries { id, frames, times }, is_summarized)) =
-                    next.take_if(|(_, is_summarized)| *is_summarized || !are_summarized)
+                && let Some((series, _)) = next.take_if(|(_, of_next)| *of_next == data)
             {
-                others = if is_summarized == are_summarized { 0 } else { others + 1 };
-                builder.push(id, &frames, times);
-                next = can_summarize(merging.next().await?);
+                builder.push(series.id, &series.frames, series.times);
+                next = all.next().await?;
             }
             let Some(first_id) = builder.first_id() else { break };
             let key = keys::block(new.metric, new.window, self.epoch, first_id);
-            let block =
-                if are_summarized { builder.finish_summarized(&key) } else { builder.finish(key) };
+            let block = match data {
+                KeptData::Samples => builder.finish(key),
+                KeptData::Summaries => builder.finish_summarized(&key),
+            };
             self.add(new, block).await?;
         }
         Ok(())
+    }
+
+    /// Returns whether any series of some runs can be summarized.
+    pub(super) async fn can_summarize_any(
+        &self,
+        (metric, window): (u64, Window),
+        runs: &[MetricRun],
+        masks: &Masks,
+    ) -> Result<bool, StoreError> {
+        let mut merging = RunMerge::new(self.core, metric, window, runs, masks);
+        let mut check = SummaryBuilder::default();
+        while let Some(series) = merging.next().await? {
+            if check.can_summarize(&series.frames) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     /// Adds the summaries of a block to a new run, without deleted series.

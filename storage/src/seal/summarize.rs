@@ -34,10 +34,13 @@ use crate::meta::{FORMAT_SUMMARIZED, Summarized};
 use crate::value;
 use crate::window::{PartitionId, Window};
 
+/// Bytes of blocks from which a round ends, even if it has replaced none of them.
+const ROUND_BYTES: u64 = 64 << 20;
+
 /// Replaces some samples beyond their retention by summaries: at most those of one publication, so
 /// that other maintenance runs in between. Returns whether there may be more.
 ///
-/// Errors: a day that cannot be read or written. It is tried again.
+/// Errors: a day cannot be read or written; the caller retries.
 pub(crate) async fn summarize_expired(core: &Arc<Core>) -> Result<bool, StoreError> {
     let time = core.observe_retention_time();
     let Some(floor_ms) = core.keeping().samples_floor_ms(time) else { return Ok(false) };
@@ -105,8 +108,8 @@ async fn open_day(core: &Core) -> Option<PartitionId> {
     windows.map(|(first, _)| PartitionId::of(first.start_ms()))
 }
 
-/// Summarizes metrics of a day up to the first publication, from the last one on. Returns whether
-/// all are done.
+/// Summarizes metrics of a day, from the end of the last round to the end of this one. Returns
+/// whether all are done.
 async fn summarize_some(
     core: &Arc<Core>,
     state: &mut SealState,
@@ -121,7 +124,7 @@ async fn summarize_some(
     result
 }
 
-/// Summarizes metrics of a day up to the first publication. Samples of windows with damaged blocks
+/// Summarizes metrics of a day up to the end of the round. Samples of windows with damaged blocks
 /// are kept until their day is deleted. Returns whether all metrics are done.
 async fn summarize_metrics(
     core: &Arc<Core>,
@@ -131,10 +134,11 @@ async fn summarize_metrics(
     masks: &Masks,
 ) -> Result<bool, StoreError> {
     let day = index.partition;
-    let mut progress = match state.summarizing.take() {
+    let mut progress = match state.summarizing {
         Some(progress) if progress.day == day => progress,
-        _ => Summarizing { day, next: (0, Window::MIN), summarized: 0, kept: 0 },
+        _ => Summarizing { day, next: (0, Window::MIN), summarized: 0, kept: 0, damaged: 0 },
     };
+    let mut read_bytes = 0;
     let metrics = metrics_of(&core.lsm, day).await?;
     for metric in metrics.range(progress.next.0..) {
         let first = if *metric == progress.next.0 { progress.next.1 } else { Window::MIN };
@@ -148,12 +152,18 @@ async fn summarize_metrics(
                     progress.kept += kept;
                 }
                 Err(error @ StoreError::Corrupt { .. }) => {
-                    let day = day.date();
-                    tracing::error!(day, %error, "failed to replace some samples of a day by summaries");
+                    if progress.damaged == 0 {
+                        let day = day.date();
+                        tracing::error!(day, %error, "failed to replace some samples of a day by summaries");
+                    }
+                    progress.damaged += 1;
                 }
                 Err(error) => return Err(error),
             }
-            if rewrite.publish_if_large(state).await? {
+            let blocks = runs.iter().flat_map(|run| run.blocks.iter());
+            read_bytes += blocks.map(|entry| u64::from(entry.bytes)).sum::<u64>();
+            if rewrite.publish_if_large(state).await? || read_bytes >= ROUND_BYTES {
+                rewrite.publish(state).await?;
                 progress.next = (*metric, window.next());
                 state.summarizing = Some(progress);
                 return Ok(false);
@@ -161,8 +171,8 @@ async fn summarize_metrics(
         }
     }
     rewrite.publish(state).await?;
-    let (day, Summarizing { summarized, kept, .. }) = (day.date(), progress);
-    tracing::info!(day, summarized, kept, "replaced the samples of blocks by summaries");
+    let (day, Summarizing { summarized, kept, damaged, .. }) = (day.date(), progress);
+    tracing::info!(day, summarized, kept, damaged, "replaced the samples of blocks by summaries");
     Ok(true)
 }
 
@@ -173,11 +183,14 @@ async fn summarize_window(
     runs: &[MetricRun],
     masks: &Masks,
 ) -> Result<(u64, u64), StoreError> {
-    // Nothing is written to a summarized window, and deletes of its series are cleaned.
-    if let [run] = runs
-        && run.blocks.iter().any(BlockEntry::is_summarized)
-    {
-        return Ok((0, 0));
+    if let [run] = runs {
+        // Nothing is written to a summarized window, and deletes of its series are cleaned.
+        if run.blocks.iter().any(BlockEntry::is_summarized) {
+            return Ok((0, 0));
+        }
+        if !rewrite.can_summarize_any((metric, window), runs, masks).await? {
+            return Ok((0, run.blocks.len() as u64));
+        }
     }
     let mut new = NewRun::new(metric, window);
     rewrite.merge_runs(&mut new, runs, masks, KeptData::Summaries).await?;

@@ -14,8 +14,8 @@ use super::harness::{self, Contents, ReadValue, batch, labels, open_with};
 use crate::audit::{Damage, verify_at};
 use crate::lsm::{Location, WriteSet};
 use crate::summary::BUCKET_MS;
-use crate::window::{PARTITION_MS, WINDOW_MS};
-use crate::{ManualClock, Store, StoreError, StoreOptions, keys};
+use crate::window::{PARTITION_MS, PartitionId, WINDOW_MS};
+use crate::{ManualClock, Store, StoreError, StoreOptions, keys, seal};
 
 const START_MS: i64 = 100 * PARTITION_MS;
 /// Three days and a half after the start: the first day is summarized.
@@ -248,6 +248,109 @@ fn samples_that_summaries_cannot_represent_are_kept() {
 }
 
 #[test]
+fn few_series_between_others_keep_their_samples() {
+    // Of each metric, series with samples only (P) and those with summaries (S), before and after.
+    let expected = [
+        ("SS", "SS"),
+        ("P", "P"),
+        ("PSSSP", "PPPPP"),
+        ("PSSSSP", "PSSSSP"),
+        ("PSSSSSPSS", "PSSSSSPPP"),
+        ("SSPSSSS", "PPPSSSS"),
+        ("SSSSSPSSSSP", "SSSSSPSSSSP"),
+    ];
+    harness::run(async {
+        let objects = harness::memory();
+        let clock = Arc::new(ManualClock::new(START_MS + PARTITION_MS / 2));
+        let mut options = options(&clock, SAMPLES_MS);
+        options.sizes.block_series_max = 8;
+        let store = open_with(&objects, options).await.unwrap();
+        let of = |metric: usize, number: usize| {
+            let number = format!("{number:02}");
+            labels(&[("__name__", &format!("m{metric}")), ("n", &number)])
+        };
+        for (metric, (before, _)) in expected.iter().enumerate() {
+            for (number, kind) in before.chars().enumerate() {
+                let value = if kind == 'P' { f64::INFINITY } else { 1.0 };
+                let sample = [(START_MS + 1, value)];
+                store.append(batch(&of(metric, number), &sample)).await.unwrap();
+            }
+        }
+        store.seal_all().await.unwrap();
+        clock.set(NOW_MS);
+        store.append(batch(&series(0), &[(NOW_MS, 1.0)])).await.unwrap();
+        store.maintain().await.unwrap();
+        for (metric, (before, after)) in expected.iter().enumerate() {
+            let mut found = String::new();
+            for number in 0..before.len() {
+                let matchers = of(metric, number);
+                let matchers = matchers.iter().map(|(name, value)| Matcher::equal(name, value));
+                let read = harness::read(&store, matchers.collect(), START_MS, KEPT_MS).await;
+                found.push(if is_only_summaries(&read) { 'S' } else { 'P' });
+            }
+            assert_eq!(found, *after, "{before}");
+        }
+        store.close().await.unwrap();
+        assert_eq!(damages(&objects).await, []);
+    });
+}
+
+#[test]
+fn a_day_is_replaced_in_rounds_and_again_after_a_failure() {
+    harness::run(async {
+        let objects = harness::memory();
+        let clock = Arc::new(ManualClock::new(NOW_MS));
+        let store = open_with(&objects, options(&clock, None)).await.unwrap();
+        fill(&store).await;
+        store.close().await.unwrap();
+        let store = open_with(&objects, options(&clock, SAMPLES_MS)).await.unwrap();
+        store.append(batch(&series(0), &[(NOW_MS, 1.0)])).await.unwrap();
+        let expected = hourly(&store, NOW_MS).await.unwrap();
+        let core = store.core();
+        let directories = keys::directories(PartitionId::new(100));
+        let mut scan = core.lsm.scan_prefix(&directories).await.unwrap();
+        let (key, directory) = scan.next().await.unwrap().unwrap();
+        let write = async |value: Vec<u8>| {
+            let mut set = WriteSet::default();
+            set.put(key.to_vec(), value);
+            core.lsm.commit(set).await.unwrap();
+            core.index.invalidate_runs(PartitionId::new(100));
+        };
+        write(vec![1]).await;
+        store.maintain().await.unwrap();
+        write(directory.to_vec()).await;
+        let old = async || harness::read(&store, vec![], START_MS, KEPT_MS - 1).await;
+        store.maintain().await.unwrap();
+        assert!(old().await.is_ok());
+        clock.set(NOW_MS + 3_600_000);
+        let mut rounds = 0;
+        while seal::summarize_expired(core).await.unwrap() {
+            rounds += 1;
+            assert_eq!(hourly(&store, NOW_MS).await.unwrap(), expected, "{rounds} rounds");
+        }
+        assert!(rounds > 12, "{rounds}");
+        assert!(is_only_summaries(&old().await));
+    });
+}
+
+#[test]
+fn samples_that_only_the_log_has_are_replaced() {
+    harness::run(async {
+        let clock = Arc::new(ManualClock::new(START_MS + PARTITION_MS / 2));
+        let store = open_with(&harness::memory(), options(&clock, SAMPLES_MS)).await.unwrap();
+        let samples: Vec<(i64, f64)> = (1..9).map(|at| (START_MS + at, at as f64)).collect();
+        store.append(batch(&series(0), &samples)).await.unwrap();
+        clock.set(NOW_MS);
+        store.append(batch(&series(0), &[(NOW_MS, 1.0)])).await.unwrap();
+        store.maintain().await.unwrap();
+        let old = harness::read(&store, vec![], START_MS, KEPT_MS - 1).await;
+        assert!(is_only_summaries(&old), "{old:?}");
+        let hours = hourly(&store, NOW_MS).await.unwrap();
+        assert_eq!(hours[0].1, [(START_MS + 8, 8.0_f64.to_bits()), (NOW_MS, 1.0_f64.to_bits())]);
+    });
+}
+
+#[test]
 fn markers_at_the_end_of_an_hour_are_seen() {
     harness::run(async {
         let end_ms = START_MS + WINDOW_MS;
@@ -286,7 +389,7 @@ fn lost_summaries_are_found() {
         let mut scan = store
             .core()
             .lsm
-            .scan_prefix(&keys::summaries_of_day(crate::window::PartitionId::new(100)))
+            .scan_prefix(&keys::summaries_of_day(PartitionId::new(100)))
             .await
             .unwrap();
         let (key, _) = scan.next().await.unwrap().unwrap();
