@@ -21,6 +21,16 @@ pub fn varint_len(number: u64) -> usize {
 /// Returns `None` if it is truncated or has more than 64 bits.
 #[inline]
 pub fn take_varint(rest: &mut &[u8]) -> Option<u64> {
+    match rest.split_first() {
+        Some((byte, tail)) if *byte < 0x80 => {
+            *rest = tail;
+            Some(u64::from(*byte))
+        }
+        _ => take_long_varint(rest),
+    }
+}
+
+fn take_long_varint(rest: &mut &[u8]) -> Option<u64> {
     let mut number = 0;
     for (index, byte) in rest.iter().enumerate().take(10) {
         // The tenth byte holds only bit 63.

@@ -54,8 +54,10 @@ fn summaries_entry(key: &[u8], bytes: &[u8]) -> Result<(), StoreError> {
     let window = keys::window_of_summaries(key);
     let window = window.ok_or_else(|| value::corrupt(key, "malformed key"))?;
     let stored = StoredSummaries::open(key, bytes, window)?;
+    let mut summaries = Vec::new();
     for index in 0..stored.len() {
-        stored.decode(index).map_err(|detail| value::corrupt(key, detail))?;
+        summaries.clear();
+        stored.decode(index, &mut summaries).map_err(|detail| value::corrupt(key, detail))?;
     }
     Ok(())
 }

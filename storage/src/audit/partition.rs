@@ -184,7 +184,7 @@ fn check_summarized(stored: &StoredSummaries<'_>, entry: &BlockEntry) -> Result<
         return Err(format!("series {} to {} are listed", entry.first_id, entry.last_id));
     }
     for (index, id) in stored.ids().enumerate() {
-        if stored.decode(index)?.is_none() {
+        if !stored.has(index) {
             return Err(format!("series {id} has neither samples nor summaries"));
         }
     }

@@ -23,7 +23,7 @@ use crate::sizes::Sizes;
 /// Bytes that a set counts in addition to its series.
 const SET_BYTES: usize = 512;
 /// A set is kept if it takes at most one of this many parts of the column cache, without columns.
-const CACHE_SHARE: usize = 4;
+const CACHE_SHARE: usize = 2;
 
 /// Sets of earlier queries.
 #[derive(Debug)]

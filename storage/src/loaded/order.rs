@@ -12,6 +12,7 @@ use crate::parallel::shares::{on_each, share_count};
 use crate::samples::part::{Part, Parts};
 use crate::samples::series_parts::SeriesParts;
 use crate::sizes::Sizes;
+use crate::summary::edges::Edges;
 
 /// Work of placing a part, in bytes touched.
 const PART_WORK: usize = 64;
@@ -31,19 +32,21 @@ pub(crate) struct Ordered {
     pub(crate) encoded_bytes: usize,
 }
 
-/// Merges sorted lists. If two have a series, the parts of the earlier list come first.
+/// Merges sorted lists. If two have a series, the parts of the earlier list come first. Summaries of
+/// adjacent partitions are merged where no window between `edges` begins or ends.
 ///
 /// Errors: a frame whose header cannot be read; those of the budget.
 pub(crate) async fn order(
     sizes: &Sizes,
     lists: Vec<Vec<FoundSeries>>,
     range: TimeRange,
+    edges: Option<Edges>,
     budget: &Budget,
 ) -> Result<Ordered, SourceError> {
     let series_count = lists.iter().map(Vec::len).sum();
     let shares = split(lists, share_count(sizes, series_count));
     let budget = budget.clone();
-    let order_share = move |lists| order_share(lists, range, &budget);
+    let order_share = move |lists| order_share(lists, range, edges, &budget);
     let mut shares = on_each(sizes, series_count, shares, order_share).await?.into_iter();
     let mut all = shares.next().unwrap_or_default();
     for share in shares {
@@ -95,6 +98,7 @@ fn split(mut lists: Vec<Vec<FoundSeries>>, share_count: usize) -> Vec<Vec<Vec<Fo
 fn order_share(
     lists: Vec<Vec<FoundSeries>>,
     TimeRange { start_ms, end_ms }: TimeRange,
+    edges: Option<Edges>,
     budget: &Budget,
 ) -> Result<Ordered, SourceError> {
     let mut watch = Checkpoint::new(budget);
@@ -108,7 +112,10 @@ fn order_share(
         }
         let Some((labels, parts)) = found.next() else { break };
         watch.work(PART_WORK * (1 + parts.len()))?;
-        let parts = SeriesParts::new(parts, start_ms, end_ms, &labels)?;
+        let mut parts = SeriesParts::new(parts, start_ms, end_ms, &labels)?;
+        if let Some(edges) = &edges {
+            parts.merge_summaries(edges);
+        }
         if !parts.is_empty() {
             encoded_bytes += parts.bytes();
             series.push((labels, parts));

@@ -65,7 +65,7 @@ pub(crate) fn is_lost<T>(read: &Result<T, SourceError>) -> bool {
 }
 
 /// Resolves and loads a selection. Summaries replace samples where only windows are needed, unless
-/// some series has other samples than floats.
+/// a series has both summaries and histograms in the range.
 pub(crate) async fn select(
     core: &Arc<Core>,
     pin: Pin,
@@ -160,10 +160,10 @@ async fn load(
     // The order of writing: earlier partitions first, the head last.
     lists.push(found);
     lists.push(newest::found(newest));
-    let Ordered { series, encoded_bytes } =
-        order(&core.options.sizes, lists, range, budget).await?;
     let is_partial = summaries.is_some_and(|summaries| summaries.are_used.load(Ordering::Relaxed));
     let edges = edges.filter(|edges| is_partial && edges.replaced() == Replaced::ByFacts);
+    let Ordered { series, encoded_bytes } =
+        order(&core.options.sizes, lists, range, edges, budget).await?;
     let needs_samples =
         |(_, parts): &(Labels, SeriesParts)| parts.has_summaries() && !parts.has_facts();
     if edges.is_some() && series.iter().any(needs_samples) {

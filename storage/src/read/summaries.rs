@@ -28,13 +28,13 @@ use crate::parallel::yielder::Yielder;
 use crate::samples::part::{Floats, Part, Parts};
 use crate::sizes::Sizes;
 use crate::summary::codec::StoredSummaries;
-use crate::summary::edges::{Edges, Replaced};
-use crate::summary::{BUCKET_MS, Summary, WindowSummaries};
+use crate::summary::edges::{Edges, Reach, Replaced};
+use crate::summary::{BUCKET_MS, Summary, slot_of};
 use crate::value;
 use crate::window::Window;
 
-/// Maximum number of metrics of a partition for which summaries are read in place of blocks, one after
-/// the other. Summaries without blocks are read for any number.
+/// Maximum number of metrics of a partition for which summaries are read in place of blocks, one
+/// after the other. Summaries without blocks are read for any number.
 const METRICS_MAX: usize = 16;
 /// Summaries are read as a range if more than one of this many blocks is wanted.
 const RANGE_SHARE: usize = 64;
@@ -145,11 +145,7 @@ pub(super) async fn load(
     let (labels, taken) = (Arc::clone(labels), std::mem::take(parts));
     let mut decoder = Box::new(SummaryDecoder::new(wanted.edges, labels, taken));
     for (metric, runs) in runs {
-        let (mut candidates, mut span) = candidates(*metric, runs, wanted, source.masks);
-        if !are_few {
-            candidates.retain(|candidate| candidate.block.is_summarized());
-            span = candidates.len();
-        }
+        let (candidates, span) = candidates(*metric, runs, wanted, source.masks, are_few);
         let mut reader = SummaryReader::new(source, &candidates, span).await?;
         let mut candidates = candidates.into_iter();
         loop {
@@ -189,12 +185,13 @@ pub(super) async fn load(
 }
 
 /// Returns the blocks whose summaries may be used, in the order of their keys, and the number of
-/// blocks from the first to the last.
+/// blocks from the first to the last. Without `may_replace`, only blocks without samples.
 fn candidates(
     metric: u64,
     runs: &[WantedRun],
     wanted: &WantedSummaries,
     masks: &Masks,
+    may_replace: bool,
 ) -> (Vec<Candidate>, usize) {
     let (mut found, mut span, mut end) = (Vec::new(), 0, 0);
     for (at, run) in runs.iter().enumerate() {
@@ -213,7 +210,7 @@ fn candidates(
         for (index, (entry, request)) in run.entries.iter().enumerate() {
             span += usize::from(!found.is_empty());
             let is_candidate = match request {
-                BlockRequest::Bytes => suits && is_alone(entry) && !is_masked(entry),
+                BlockRequest::Bytes => may_replace && suits && is_alone(entry) && !is_masked(entry),
                 BlockRequest::Summaries => may_suit && is_alone(entry),
                 BlockRequest::Nothing | BlockRequest::Columns(_) => false,
             };
@@ -288,26 +285,29 @@ impl<'a> SummaryReader<'a> {
     }
 }
 
-/// Summaries of a series, with its index.
-type Found = (usize, WindowSummaries);
+/// Last summary of a series: its window, and the boundaries after it.
+type LastSummary = (Window, Reach);
 
 /// Decodes summaries to the parts of their series.
 struct SummaryDecoder {
     edges: Edges,
     labels: Arc<Vec<(u32, Labels)>>,
     parts: Vec<Parts>,
-    /// Window of the last summary of each series.
-    newest: Vec<Option<Window>>,
-    /// Summaries of one block.
-    found: Vec<Found>,
+    /// Of each series.
+    last: Vec<Option<LastSummary>>,
+    /// Summaries of one block, series by series.
+    summaries: Vec<Summary>,
+    /// Index of each of these series, and the end of its summaries.
+    found: Vec<(usize, usize)>,
     /// Bytes of summaries that were added to parts.
     added_bytes: usize,
 }
 
 impl SummaryDecoder {
     fn new(edges: Edges, labels: Arc<Vec<(u32, Labels)>>, parts: Vec<Parts>) -> SummaryDecoder {
-        let newest = vec![None; labels.len()];
-        SummaryDecoder { edges, labels, parts, newest, found: Vec::new(), added_bytes: 0 }
+        let last = vec![None; labels.len()];
+        let (summaries, found) = (Vec::new(), Vec::new());
+        SummaryDecoder { edges, labels, parts, last, summaries, found, added_bytes: 0 }
     }
 
     /// Adds the summaries of some blocks, in the order of their keys. Returns the candidates of the
@@ -335,22 +335,31 @@ impl SummaryDecoder {
         Candidate { block, deleted, .. }: &Candidate,
     ) -> Result<bool, String> {
         self.found.clear();
+        self.summaries.clear();
         let start = self.labels.partition_point(|(id, _)| *id < block.first_id);
         let wanted = self.labels[start..].iter().take_while(|(id, _)| *id <= block.last_id);
+        let TimeRange { start_ms, end_ms } = stored.window().times();
         let is_seen = self.edges.see(stored.window().times());
+        let is_undivided = self.edges.next_edge(start_ms) >= end_ms;
+        let mut next = 0;
         for (index, (id, _)) in (start..).zip(wanted) {
             if !deleted.is_empty() && deleted.contains(*id) {
                 continue;
             }
-            let Some(at) = stored.find(*id) else { continue };
+            let Some(at) = stored.find(*id, next) else { continue };
+            next = at + 1;
             if !is_seen && stored.has(at) {
                 continue;
             }
-            let Some(summaries) = stored.decode(at)? else { return Ok(false) };
-            if !summaries.iter().flatten().all(|summary| self.edges.allow(summary)) {
+            let first = self.summaries.len();
+            if !stored.decode(at, &mut self.summaries)? {
                 return Ok(false);
             }
-            self.found.push((index, summaries));
+            let mut decoded = self.summaries[first..].iter();
+            if !is_undivided && !decoded.all(|summary| self.edges.allow(summary)) {
+                return Ok(false);
+            }
+            self.found.push((index, self.summaries.len()));
         }
         Ok(true)
     }
@@ -358,31 +367,29 @@ impl SummaryDecoder {
     /// Adds the decoded summaries of a window to the parts of their series.
     fn push_found(&mut self, window: Window) {
         let is_newest = self.edges.replaced() == Replaced::ByNewest;
-        for (index, summaries) in &self.found {
-            let parts = &mut self.parts[*index];
+        let mut start = 0;
+        for (index, end) in self.found.iter().copied() {
+            let (parts, summaries) = (&mut self.parts[index], &self.summaries[start..end]);
+            start = end;
             self.added_bytes += if is_newest {
                 push_newest(parts, &self.edges, window, summaries)
             } else {
-                let newest = self.newest[*index].replace(window);
-                push(parts, newest == Some(window.previous()), &self.edges, summaries)
+                push(parts, &mut self.last[index], &self.edges, window, summaries)
             };
         }
     }
 }
 
-/// Adds the last samples of the buckets of a window of the store that a window of the query sees: none
-/// ends before them in their bucket. Returns their bytes.
-fn push_newest(
-    parts: &mut Parts,
-    edges: &Edges,
-    window: Window,
-    summaries: &WindowSummaries,
-) -> usize {
+/// Adds the last samples of the buckets of a window of the store that a window of the query sees:
+/// none ends before them in their bucket. Returns their bytes.
+fn push_newest(parts: &mut Parts, edges: &Edges, window: Window, summaries: &[Summary]) -> usize {
     let mut samples = Vec::new();
-    for (slot, summary) in summaries.iter().enumerate() {
-        let end_ms = window.start_ms() + slot as i64 * BUCKET_MS;
-        let is_seen = edges.see(TimeRange::new(end_ms - BUCKET_MS + 1, end_ms));
-        let Some(summary) = summary.filter(|_| is_seen) else { continue };
+    for summary in summaries {
+        let slot = slot_of(window, summary.last_ms) as i64;
+        let end_ms = window.start_ms() + slot * BUCKET_MS;
+        if !edges.see(TimeRange::new(end_ms - BUCKET_MS + 1, end_ms)) {
+            continue;
+        }
         samples.push((summary.last_ms, summary.last));
         // Of the marker's time, only its order matters.
         samples.extend(summary.is_ended.then_some((summary.last_ms + 1, stale_nan())));
@@ -396,17 +403,24 @@ fn push_newest(
     bytes
 }
 
-/// Adds summaries to the parts of a series, merged where no window begins or ends. Returns the bytes
-/// of those that were not merged.
-fn push(parts: &mut Parts, continues: bool, edges: &Edges, summaries: &WindowSummaries) -> usize {
-    if summaries.iter().all(Option::is_none) {
-        return 0;
-    }
-    if !continues || !matches!(parts.last(), Some(Part::Summaries(_))) {
+/// Adds the summaries of a window to the parts of a series, merged where no window of the query
+/// begins or ends. Returns the bytes of those that were not merged.
+fn push(
+    parts: &mut Parts,
+    last: &mut Option<LastSummary>,
+    edges: &Edges,
+    window: Window,
+    summaries: &[Summary],
+) -> usize {
+    let Some(first) = summaries.first() else { return 0 };
+    let continued = last.take_if(|(before, _)| before.next() == window);
+    let mut reach = continued.map_or_else(|| edges.reach(first.first_ms), |(_, reach)| reach);
+    if continued.is_none() || !matches!(parts.last(), Some(Part::Summaries(_))) {
         parts.push(Part::Summaries(Vec::new()));
     }
     let Some(Part::Summaries(all)) = parts.last_mut() else { return 0 };
     let before = all.len();
-    summaries.iter().flatten().for_each(|summary| edges.push(all, *summary));
+    summaries.iter().for_each(|summary| edges.push(all, &mut reach, summary));
+    *last = Some((window, reach));
     (all.len() - before) * size_of::<Summary>()
 }

@@ -16,6 +16,7 @@ use model::{SourceError, TimeRange};
 use super::cursor::location;
 use super::part::{Part, Parts};
 use crate::chunk::{HistogramBefore, HistogramDecoder};
+use crate::summary::edges::Edges;
 
 /// Parts of one series.
 pub(crate) struct SeriesParts {
@@ -67,6 +68,36 @@ impl SeriesParts {
         Ok(SeriesParts { parts, ranks: Some(ranks), has_histograms })
     }
 
+    /// Merges summaries of parts that follow each other, where no window begins or ends.
+    pub(crate) fn merge_summaries(&mut self, edges: &Edges) {
+        if self.ranks.is_some() || !self.parts.iter().any(Part::is_summaries) {
+            return;
+        }
+        let mut merged = Parts::new();
+        let mut reach = edges.reach(i64::MIN);
+        for part in std::mem::take(&mut self.parts) {
+            match (merged.last_mut(), part) {
+                (Some(Part::Summaries(all)), Part::Summaries(more)) => {
+                    more.iter().for_each(|summary| edges.push(all, &mut reach, summary));
+                }
+                (_, part) => {
+                    if let Part::Summaries(all) = &part
+                        && let Some(last) = all.last()
+                    {
+                        reach = edges.reach(last.first_ms);
+                    }
+                    merged.push(part);
+                }
+            }
+        }
+        for part in &mut merged {
+            if let Part::Summaries(all) = part {
+                all.shrink_to_fit();
+            }
+        }
+        self.parts = merged;
+    }
+
     /// Prefetches the columns of the parts.
     pub(crate) fn fetch(&self) {
         self.parts.iter().for_each(Part::fetch);
@@ -87,8 +118,8 @@ impl SeriesParts {
         self.parts.iter().any(Part::is_summaries)
     }
 
-    /// Returns whether facts of windows are known of all parts: they are floats, and summaries are in
-    /// groups of their own.
+    /// Returns whether facts of windows are known of all parts: none has histograms, and no summaries
+    /// overlap another part.
     pub(crate) fn has_facts(&self) -> bool {
         let mut start = 0;
         while start < self.parts.len() {

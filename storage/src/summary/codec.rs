@@ -183,9 +183,12 @@ impl<'a> StoredSummaries<'a> {
         self.series.len()
     }
 
-    /// Returns the index of a series.
-    pub(crate) fn find(&self, id: u32) -> Option<usize> {
-        self.series.binary_search_by_key(&id, |(id, _)| *id).ok()
+    /// Returns the index of a series, from `from` on if it is there: ids ascend.
+    pub(crate) fn find(&self, id: u32, from: usize) -> Option<usize> {
+        match self.series.get(from) {
+            Some((found, _)) if *found == id => Some(from),
+            _ => self.series.binary_search_by_key(&id, |(id, _)| *id).ok(),
+        }
     }
 
     /// Returns the first series whose summaries differ from those of a builder.
@@ -202,21 +205,21 @@ impl<'a> StoredSummaries<'a> {
         self.series.get(expected.series.len()).map(|(id, _)| *id)
     }
 
-    /// Returns the summaries of a series, by index; `None` if it has none.
+    /// Appends the summaries of a series, by index. Returns whether it has any.
     ///
     /// Errors: damaged bytes, which the checksum did not show.
-    pub(crate) fn decode(&self, index: usize) -> Result<Option<WindowSummaries>, String> {
+    pub(crate) fn decode(&self, index: usize, out: &mut Vec<Summary>) -> Result<bool, String> {
         let (id, range) = &self.series[index];
         if range.is_empty() {
-            return Ok(None);
+            return Ok(false);
         }
         let mut rest = &self.bodies[range.clone()];
-        let found = decode_series(self.window, &self.common, &mut rest);
-        let found = found.map_err(|detail| format!("series {id}: {detail}"))?;
+        decode_series(self.window, &self.common, &mut rest, out)
+            .map_err(|detail| format!("series {id}: {detail}"))?;
         if !rest.is_empty() {
             return Err(format!("series {id}: {} bytes follow its summaries", rest.len()));
         }
-        Ok(Some(found))
+        Ok(true)
     }
 }
 
@@ -381,23 +384,23 @@ fn bits(values: [f64; 2]) -> [u64; 2] {
 
 /// Returns the sum of evenly growing values; `None` if it is out of range.
 fn expected_sum(count: u64, first: i64, last: i64) -> Option<i64> {
-    let sum = i128::from(count) * (i128::from(first) + i128::from(last)) / 2;
-    i64::try_from(sum).ok().filter(|sum| sum.unsigned_abs() < 1 << 60)
+    let sum = i64::try_from(count).ok()?.checked_mul(first.checked_add(last)?)? / 2;
+    (sum.unsigned_abs() < 1 << 60).then_some(sum)
 }
 
 fn decode_series(
     window: Window,
     common: &CommonTimes,
     rest: &mut &[u8],
-) -> Result<WindowSummaries, String> {
+    out: &mut Vec<Summary>,
+) -> Result<(), String> {
     let head = take_byte(rest)?;
     let (scale, slots) = (head >> 3, head & 7);
     if scale > RAW {
         return Err(format!("unknown scale {scale}"));
     }
-    let mut found = [None; SLOTS];
     let mut before = Before::new(window, common);
-    for (slot, found) in found.iter_mut().enumerate().filter(|(slot, _)| slots & 1 << slot != 0) {
+    for slot in (0..SLOTS).filter(|slot| slots & 1 << slot != 0) {
         let summary = decode_summary(scale, common.counts[slot], &mut before, rest)?;
         let Summary { first_ms, last_ms, .. } = summary;
         let is_inside = first_ms >= window.start_ms()
@@ -407,35 +410,55 @@ fn decode_series(
         if !is_inside {
             return Err(format!("times {first_ms} to {last_ms} are outside of their bucket"));
         }
-        *found = Some(summary);
+        out.push(summary);
     }
-    Ok(found)
+    Ok(())
 }
 
+#[inline(always)]
 fn take_byte(rest: &mut &[u8]) -> Result<u8, String> {
     let (byte, tail) = rest.split_first().ok_or("cut short")?;
     *rest = tail;
     Ok(*byte)
 }
 
+#[inline(always)]
 fn take_signed(rest: &mut &[u8]) -> Result<i64, String> {
     Ok(unzigzag(take_varint(rest)?))
 }
 
+#[inline(always)]
 fn take_float(rest: &mut &[u8]) -> Result<f64, String> {
     let (bytes, tail) = rest.split_first_chunk().ok_or("cut short")?;
     *rest = tail;
     Ok(f64::from_le_bytes(*bytes))
 }
 
+#[inline(always)]
 fn take_short_float(rest: &mut &[u8]) -> Result<f64, String> {
     let (bytes, tail) = rest.split_first_chunk().ok_or("cut short")?;
     *rest = tail;
     Ok(f64::from(f32::from_le_bytes(*bytes)))
 }
 
+#[inline(always)]
 fn plus(a: i64, b: i64) -> Result<i64, String> {
-    a.checked_add(b).ok_or_else(|| "number out of range".to_owned())
+    a.checked_add(b).ok_or_else(out_of_range)
+}
+
+#[cold]
+fn out_of_range() -> String {
+    "number out of range".to_owned()
+}
+
+/// Takes a value. Returns also its integer of the scale, or 0 for values as they are.
+#[inline(always)]
+fn take_value(rest: &mut &[u8], scale: u8, relative: i64) -> Result<(f64, i64), String> {
+    if scale == RAW {
+        return Ok((take_float(rest)?, 0));
+    }
+    let integer = plus(take_signed(rest)?, relative)?;
+    Ok((float(integer, scale), integer))
 }
 
 /// Takes the number of samples and their times, except for the first. Returns the step.
@@ -473,36 +496,28 @@ fn decode_summary(
     rest: &mut &[u8],
 ) -> Result<Summary, String> {
     let flags = take_byte(rest)?;
-    // The integer is that of the value, or 0 for values as they are.
-    let value = |rest: &mut &[u8], relative: i64| -> Result<(f64, i64), String> {
-        if scale == RAW {
-            return Ok((take_float(rest)?, 0));
-        }
-        let integer = plus(take_signed(rest)?, relative)?;
-        Ok((float(integer, scale), integer))
-    };
     let first_ms = plus(take_signed(rest)?, before.next_ms)?;
-    let (first, first_integer) = value(rest, before.last)?;
+    let (first, first_integer) = take_value(rest, scale, before.last)?;
     let mut found = Summary::of_one(first_ms, first);
     found.is_ended = flags & IS_ENDED != 0;
     let mut last_integer = first_integer;
     if flags & IS_ONE == 0 {
         let is_regular = flags & IS_REGULAR != 0;
         before.step_ms = take_times(is_regular, count_expected, before.step_ms, &mut found, rest)?;
-        (found.last, last_integer) = value(rest, first_integer)?;
+        (found.last, last_integer) = take_value(rest, scale, first_integer)?;
         (found.min, found.max) = (smaller(first, found.last), larger(first, found.last));
         if flags & HAS_EXTREMES != 0 {
-            found.min = value(rest, first_integer)?.0;
-            found.max = value(rest, first_integer)?.0;
+            found.min = take_value(rest, scale, first_integer)?.0;
+            found.max = take_value(rest, scale, first_integer)?.0;
         }
         if flags & HAS_RESETS != 0 {
-            found.resets = value(rest, 0)?.0;
+            found.resets = take_value(rest, scale, 0)?.0;
         }
         found.sum = if scale == RAW || flags & HAS_RAW_SUM != 0 {
             take_float(rest)?
         } else {
             let expected = expected_sum(found.count, first_integer, last_integer);
-            let expected = expected.ok_or("number out of range")?;
+            let expected = expected.ok_or_else(out_of_range)?;
             float(plus(take_signed(rest)?, expected)?, scale)
         };
         found.sum_rest = match flags & (HAS_REST | IS_REST_SHORT) {

@@ -30,6 +30,13 @@ pub(crate) struct Edges {
     replaced: Replaced,
 }
 
+/// First start and end of a window from the first sample of a summary on.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Reach {
+    start_ms: i64,
+    end_ms: i64,
+}
+
 impl Edges {
     /// Returns the boundaries of the wanted windows in a range; `None` for windows that are too
     /// short or too close for summaries.
@@ -104,14 +111,18 @@ impl Edges {
         self.next_start(time_ms).min(self.next_end(time_ms))
     }
 
-    /// Returns whether no window begins or ends inside of summarized samples. A start before the
-    /// last sample is allowed: this sample is known.
+    /// Returns the boundaries of a summary that begins at a time.
+    pub(crate) fn reach(&self, first_ms: i64) -> Reach {
+        Reach { start_ms: self.next_start(first_ms), end_ms: self.next_end(first_ms) }
+    }
+
+    /// Returns whether no window begins or ends inside of summarized samples.
     pub(crate) fn allow(&self, summary: &Summary) -> bool {
         let Summary { first_ms, last_ms, before_last_ms, count, .. } = *summary;
         // All buckets of a window that suits end where windows of the query do.
         count == 1
             || self.replaced == Replaced::ByNewest
-            || self.next_end(first_ms) >= last_ms && self.next_start(first_ms) >= before_last_ms
+            || self.reach(first_ms).covers(last_ms, before_last_ms)
     }
 
     /// Returns whether summaries of samples in a window of the store are likely to be of use.
@@ -128,15 +139,27 @@ impl Edges {
         })
     }
 
-    /// Adds the summary of the next samples, merged with the last one where no boundary is between.
-    pub(crate) fn push(&self, summaries: &mut Vec<Summary>, next: Summary) {
+    /// Adds the summary of the next samples, merged with the last one where no boundary divides them.
+    /// `reach` is that of the last summary.
+    #[inline]
+    pub(crate) fn push(&self, summaries: &mut Vec<Summary>, reach: &mut Reach, next: &Summary) {
         if let Some(last) = summaries.last_mut()
-            && self.next_edge(last.first_ms) >= next.first_ms
-            && let Some(merged) = last.merged(&next)
+            && reach.covers(next.last_ms, last.before_last_ms_with(next))
+            && let Some(merged) = last.merged(next)
         {
             *last = merged;
         } else {
-            summaries.push(next);
+            *reach = self.reach(next.first_ms);
+            summaries.push(*next);
         }
+    }
+}
+
+impl Reach {
+    /// Returns whether no window begins or ends inside of samples up to `last_ms`. A start before the
+    /// last sample is allowed: this sample is known.
+    #[inline]
+    fn covers(&self, last_ms: i64, before_last_ms: i64) -> bool {
+        self.end_ms >= last_ms && self.start_ms >= before_last_ms
     }
 }

@@ -4,9 +4,9 @@
 //! any range made of whole hours is answered without its samples.
 //!
 //! Only finite floats without start timestamps are summarized. Staleness markers are no samples of a
-//! range, so only the last one of an hour is noted; one alone at the start of a window prevents the
-//! summaries of its series. Readers of all other series, and of blocks
-//! without summaries, read the samples.
+//! range, so only the last one of an hour is noted. A series has no summaries if a marker without a
+//! sample is at the first ms of the window. Readers of all other series, and of blocks without
+//! summaries, read the samples.
 
 pub(crate) mod codec;
 pub(crate) mod edges;
@@ -115,15 +115,21 @@ impl Summary {
         if next.first < self.last { self.last } else { 0.0 }
     }
 
+    /// Returns the time of the last sample but one of these samples and the next ones.
+    #[inline]
+    pub(crate) fn before_last_ms_with(&self, next: &Summary) -> i64 {
+        if next.count == 1 { self.last_ms } else { next.before_last_ms }
+    }
+
     /// Returns the summary of these samples and the next ones; `None` if the sum of the resets would
     /// depend on the order of additions.
     pub(crate) fn merged(&self, next: &Summary) -> Option<Summary> {
         let resets = [self.resets, self.reset_before(next), next.resets];
-        let terms = resets.iter().filter(|value| **value != 0.0).count();
-        let total = resets.iter().map(|value| value.abs()).sum::<f64>();
-        let are_exact = resets.iter().all(|value| is_exact(*value)) && total < EXACT_MAX;
-        if terms > 1 && !are_exact {
-            return None;
+        if resets.iter().filter(|value| **value != 0.0).count() > 1 {
+            let total = resets.iter().map(|value| value.abs()).sum::<f64>();
+            if total >= EXACT_MAX || !resets.iter().all(|value| is_exact(*value)) {
+                return None;
+            }
         }
         let mut sum = CompensatedSum::default();
         sum.add_sum(self);
@@ -132,7 +138,7 @@ impl Summary {
         Some(Summary {
             first_ms: self.first_ms,
             last_ms: next.last_ms,
-            before_last_ms: if next.count == 1 { self.last_ms } else { next.before_last_ms },
+            before_last_ms: self.before_last_ms_with(next),
             count: self.count + next.count,
             first: self.first,
             last: next.last,
