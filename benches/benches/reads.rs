@@ -29,8 +29,8 @@ const WANTED: &str = "wanted_total";
 const OTHERS_SERIES: usize = 5;
 /// Scrape interval of the other metrics, in intervals of the wanted one.
 const OTHERS_INTERVALS: i64 = 20;
-/// Timeout of writes, and of compaction of a complete store.
-const COMPACTION_TIMEOUT: Duration = Duration::from_secs(600);
+/// Timeout of writes while the store is loaded, and of its full compaction.
+const WRITE_TIMEOUT: Duration = Duration::from_secs(600);
 const SETTLE_TIMEOUT: Duration = Duration::from_secs(7_200);
 
 /// Panels of the dashboard, the metrics that they share, and the series of each.
@@ -107,7 +107,7 @@ fn options() -> StoreOptions {
         full_compaction_after: Duration::ZERO,
         compaction_interval: Some(Duration::from_millis(200)),
         // A load is faster than the compaction of one core.
-        write_timeout: COMPACTION_TIMEOUT,
+        write_timeout: WRITE_TIMEOUT,
         ..StoreOptions::default()
     }
 }

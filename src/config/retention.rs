@@ -101,8 +101,8 @@ impl RetentionConfig {
         let samples = self.of_samples();
         if let Some(samples) = samples.filter(|samples| *samples < SAMPLES_MIN) {
             return Err(format!(
-                "storage.retention.samples is {}, the minimum is {}: older samples are replaced once \
-                 and for all",
+                "storage.retention.samples is {}, the minimum is {}: older samples are replaced \
+                 permanently",
                 format_duration(samples),
                 format_duration(SAMPLES_MIN),
             ));

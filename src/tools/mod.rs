@@ -118,7 +118,7 @@ impl From<model::BudgetError> for ToolError {
     }
 }
 
-/// Prints a report. A reader that has seen enough, such as `head`, is no failure.
+/// Prints a report. A closed pipe, as with `head`, is not an error.
 ///
 /// Errors: any other failure of the output.
 fn print_report(text: &str) -> Result<(), ToolError> {

@@ -82,8 +82,8 @@ impl Default for TileShape {
 ///
 /// Shape: values `[series][step]`, row-major, `stride` values per row; presence
 /// `[series][word]`, 64 steps per word, lowest bit first; histograms like values, or empty.
-/// Invariant: an absent cell's value is never read; bits from `steps` on are 0; the presence bit
-/// of a cell with a histogram is 0.
+/// Invariant: the value of an absent cell never changes a result; bits from `steps` on are 0; the
+/// presence bit of a cell with a histogram is 0.
 #[derive(Debug, Clone)]
 pub struct Tile {
     series: usize,

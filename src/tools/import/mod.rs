@@ -24,9 +24,9 @@ use storage::{AppendOutcome, Store};
 use tokio::sync::mpsc;
 use tracing::info;
 
-use super::ToolError;
 use super::progress::{Unit, bar};
 use super::store_args::StoreArgs;
+use super::{ToolError, print_report};
 use crate::flags::{parse_positive_bytes, parse_positive_duration};
 use crate::units::format_bytes;
 use inputs::Input;
@@ -125,7 +125,7 @@ pub(super) async fn run(args: ImportArgs) -> Result<(), ToolError> {
         Err(_) => Ok(()),
     };
     let closed = store.close().await;
-    totals.print();
+    totals.print()?;
     outcome?;
     sealed?;
     closed?;
@@ -157,7 +157,7 @@ impl Totals {
         }
     }
 
-    fn print(&self) {
+    fn print(&self) -> Result<(), ToolError> {
         for refused in &self.refused_named {
             eprintln!("rejected: {refused}");
         }
@@ -165,16 +165,16 @@ impl Totals {
         if more > 0 {
             eprintln!("rejected: {more} more");
         }
-        println!(
+        print_report(&format!(
             "imported {} samples, {} exemplars, metadata of {} metrics; {} samples were stored \
-             already, {} were rejected, {} exemplars were omitted",
+             already, {} were rejected, {} exemplars were omitted\n",
             self.accepted,
             self.exemplars,
             self.metadata,
             self.held,
             self.refused,
             self.exemplars_left_out
-        );
+        ))
     }
 }
 

@@ -356,8 +356,8 @@ impl ReadBlock<'_> {
     }
 
     /// Splits the adjacent frames of a series, and keeps those in the range. Keeps all frames as
-    /// one run if they are floats, and the range is at least half as long or has half of them: then
-    /// later queries find their column, and decoding the others costs this query little.
+    /// one run if they are floats, and if the range has half of them or is half as long. Later
+    /// queries then find their column.
     ///
     /// The decoder verifies the checksums of kept frames. Frames outside of the range are verified
     /// here, as a damaged header would hide samples.
@@ -429,8 +429,8 @@ fn run_of(
     let wanted_count = headers.iter().filter(|(_, header)| is_wanted(header)).count();
     let block_ms = last.max_ms.saturating_sub(first.min_ms);
     let is_long = range.end_ms.saturating_sub(range.start_ms) >= block_ms / 2;
-    let is_worth = wanted_count * 2 >= headers.len().max(1) || wanted_count > 0 && is_long;
-    let is_kept = are_floats && do_ascend && sample_count <= COLUMN_LEN_MAX && is_worth;
+    let is_worthwhile = wanted_count * 2 >= headers.len().max(1) || wanted_count > 0 && is_long;
+    let is_kept = are_floats && do_ascend && sample_count <= COLUMN_LEN_MAX && is_worthwhile;
     is_kept.then_some((first.min_ms, last.max_ms, sample_count))
 }
 

@@ -191,7 +191,7 @@ impl<'a> Pieces<'a> {
 
     /// Returns whether there are staleness markers or gaps inside of parts.
     fn is_divided(&self) -> bool {
-        self.positions.iter().any(|position| position.at > 0)
+        self.positions.windows(2).any(|pair| pair[0].part == pair[1].part)
     }
 
     /// Returns whether finding the ends of windows one by one costs less than handing over all

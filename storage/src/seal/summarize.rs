@@ -5,8 +5,8 @@
 //!   mark      a record of the store: writes to the day are refused from now on
 //!   seal      samples of the day that are in the log alone
 //!   per metric and window; other maintenance runs after each publication:
-//!     blocks    all runs are merged into one that has only summaries, and blocks of the series that
-//!               summaries cannot represent; not visible, as in a seal
+//!     blocks    all runs are merged into one: summaries, and samples of the series that they cannot
+//!               represent; not visible, as in a seal
 //!   publish   as in the cleanup of deletes
 //!   mark      the day is whole
 //! later     the old blocks are deleted, once all selections that may read them have ended
@@ -153,8 +153,7 @@ async fn summarize_metrics(
                 }
                 Err(error @ StoreError::Corrupt { .. }) => {
                     if progress.damaged == 0 {
-                        let day = day.date();
-                        tracing::error!(day, %error, "failed to replace some samples of a day by summaries");
+                        log_damage(day, &error);
                     }
                     progress.damaged += 1;
                 }
@@ -174,6 +173,12 @@ async fn summarize_metrics(
     let (day, Summarizing { summarized, kept, damaged, .. }) = (day.date(), progress);
     tracing::info!(day, summarized, kept, damaged, "replaced the samples of blocks by summaries");
     Ok(true)
+}
+
+/// Logs the first damage of a day.
+fn log_damage(day: PartitionId, error: &StoreError) {
+    let day = day.date();
+    tracing::error!(day, %error, "failed to replace some samples of a day by summaries");
 }
 
 /// Summarizes the runs of a window. Returns the number of summarized and of kept blocks.

@@ -80,7 +80,7 @@ fn is_due(core: &Core, from_ms: &AtomicI64) -> bool {
     now_ms >= from_ms.load(Ordering::Relaxed) && !core.is_closing.load(Ordering::Relaxed)
 }
 
-/// Delays the next attempt after a failure, which does not stop other maintenance, and returns it.
+/// Delays the next attempt after a failure, and returns the failure. Other maintenance goes on.
 ///
 /// Errors: failures that end writes.
 fn delayed(

@@ -151,7 +151,7 @@ impl Column {
         match &self.stretches {
             Some(stretches) => {
                 let first = self.count_until(0, times.start_ms.saturating_sub(1));
-                for range in stretches.from(first) {
+                for range in stretches.ending_after(first) {
                     let range = range.start as usize..range.end as usize;
                     if self.time(range.start) > times.end_ms {
                         break;

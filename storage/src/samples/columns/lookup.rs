@@ -8,14 +8,14 @@ use super::column::{Column, Times};
 
 /// Number of steps whose samples are found together.
 const FOUND_AT_ONCE: usize = 64;
-/// Maximum distance of a sample from its expected index. The search for one that is further off
-/// begins again.
+/// Maximum distance of a sample from its expected index. A sample further away is found by binary
+/// search.
 const MOVES_MAX: usize = 16;
 
 impl Column {
-    /// Writes the newest value up to each step to `out`, for the first steps up to `until_ms`, the
-    /// first one of which sees no sample before index `from - 1`. The samples passed are those from
-    /// `from` on.
+    /// Writes the newest value up to each step to `out`, for the first steps up to `until_ms`. The
+    /// first step sees no sample before index `from - 1`. The samples passed are those from `from`
+    /// on.
     ///
     /// Writes a staleness marker for steps without a value. Writes nothing if the first step is
     /// before the first sample.
@@ -33,9 +33,13 @@ impl Column {
         };
         let out = &mut out[..count];
         let are_all_seen = match self.stretches() {
-            Some(stretches) => {
-                self.fill_stretches(newest, steps, stretches.from(newest), stretches.step_ms, out)
-            }
+            Some(stretches) => self.fill_stretches(
+                newest,
+                steps,
+                stretches.ending_after(newest),
+                stretches.step_ms,
+                out,
+            ),
             None => {
                 let all = SampleStretch { range: 0..self.len(), step_ms: self.even_step_ms() };
                 self.fill_stretch(&all, newest, steps, out) && !self.has_stale()

@@ -12,9 +12,9 @@ use std::ops::Range;
 
 use model::{is_stale, stale_nan};
 
-/// A column is divided into at most this share of its samples, and a few more.
-const SHARE: usize = 8;
-const COUNT_MIN: usize = 4;
+/// Minimum number of samples per stretch, on average, and number of stretches beyond that.
+const SAMPLES_PER_STRETCH: usize = 8;
+const STRETCHES_EXTRA: usize = 4;
 
 /// Stretches of a column, ascending; each has at least one sample.
 #[derive(Debug, PartialEq)]
@@ -27,7 +27,7 @@ pub(super) struct Stretches {
 impl Stretches {
     /// Divides samples; `None` into too many stretches.
     pub(super) fn of(times: &[i64], values: &[f64]) -> Option<Stretches> {
-        let count_max = times.len() / SHARE + COUNT_MIN;
+        let count_max = times.len() / SAMPLES_PER_STRETCH + STRETCHES_EXTRA;
         let step_ms = main_step_ms(times);
         let is_distant = |at: usize| times[at].checked_sub(times[at - 1]) != Some(step_ms);
         let even = divide(values, count_max, is_distant)
@@ -45,21 +45,21 @@ impl Stretches {
 
     /// Returns the stretches that end after a sample.
     #[inline]
-    pub(super) fn from(&self, at: usize) -> &[Range<u32>] {
+    pub(super) fn ending_after(&self, at: usize) -> &[Range<u32>] {
         &self.ranges[self.ranges.partition_point(|range| range.end as usize <= at)..]
     }
 
     /// Returns whether a sample is a staleness marker.
     #[inline]
     pub(super) fn is_marker(&self, at: usize) -> bool {
-        self.from(at).first().is_none_or(|range| at < range.start as usize)
+        self.ending_after(at).first().is_none_or(|range| at < range.start as usize)
     }
 
     /// Writes the staleness markers among the values from index `from` on.
     pub(super) fn mark(&self, from: usize, out: &mut [f64]) {
         let end = from + out.len();
         let mut at = from;
-        for range in self.from(from) {
+        for range in self.ending_after(from) {
             let start = (range.start as usize).clamp(at, end);
             out[at - from..start - from].fill(stale_nan());
             at = (range.end as usize).min(end);

@@ -116,8 +116,8 @@ impl PartsCursor<'_> {
         Ok(filled)
     }
 
-    /// Returns the pieces of parts in memory that may have samples in a range of time, up to the first one with too many staleness markers,
-    /// and the index of the part after them.
+    /// Returns the pieces of parts in memory that may have samples in a range of time, up to the
+    /// first one with too many staleness markers. Returns also the index of the part after them.
     fn pieces(&self, parts: Range<usize>, times: TimeRange) -> (Pieces<'_>, usize) {
         let mut pieces = Pieces::new();
         let end = parts.end;
