@@ -1,13 +1,17 @@
 use proptest::prelude::*;
 
-use model::TimeRange;
+use model::{TimeRange, WantedWindows, WindowPart, Windows};
 
 use super::codec::{StoredSummaries, SummaryBuilder};
+use super::edges::Edges;
 use super::*;
 use crate::block::{BlockBuilder, BuiltBlock};
 use crate::chunk;
 use crate::epoch::Epoch;
 use crate::keys;
+use crate::samples::part::{Floats, Part, Parts};
+use crate::samples::series_parts::SeriesParts;
+use crate::window::WINDOW_MS;
 
 /// Samples of a window: gaps of times, and steps of values.
 fn samples() -> impl Strategy<Value = Vec<(i64, f64)>> {
@@ -137,6 +141,81 @@ proptest! {
         let merged = first.merged(&second).unwrap();
         prop_assert_eq!(bits(&merged), bits(&Summary::of(&times, &values).unwrap()));
     }
+}
+
+/// Windows of two hours and a scrape interval, which see all times of eight hours.
+fn long_edges() -> Edges {
+    let step_ms = 2 * BUCKET_MS;
+    let windows = Windows { first_end_ms: step_ms, step_ms, span_ms: step_ms + 15_000, count: 4 };
+    let wanted = WantedWindows { windows, part: WindowPart::Facts };
+    Edges::new(wanted, TimeRange::new(-14_999, 4 * step_ms)).unwrap()
+}
+
+/// Returns the summaries of a counter's hours from the first to before the last window of the store.
+fn hours_of(windows: std::ops::Range<i64>) -> Vec<Summary> {
+    let of = |number: i64| {
+        let window = Window::new(number);
+        let times = (window.start_ms()..window.end_ms().min(4 * WINDOW_MS + 1)).step_by(15_000);
+        let times: Vec<i64> = times.collect();
+        let values: Vec<f64> = times.iter().map(|time_ms| *time_ms as f64).collect();
+        of_window(window, &times, &values).unwrap()
+    };
+    windows.flat_map(of).flatten().collect()
+}
+
+/// Returns the first and last time of summaries.
+fn ends(summaries: &[Summary]) -> Vec<(i64, i64)> {
+    summaries.iter().map(|summary| (summary.first_ms, summary.last_ms)).collect()
+}
+
+/// Windows of two hours up to their end; each sees the last sample of the one before, too.
+const MERGED: [(i64, i64); 4] = [
+    (0, WINDOW_MS),
+    (WINDOW_MS + 15_000, 2 * WINDOW_MS),
+    (2 * WINDOW_MS + 15_000, 3 * WINDOW_MS),
+    (3 * WINDOW_MS + 15_000, 4 * WINDOW_MS),
+];
+
+#[test]
+fn summaries_are_merged_up_to_the_end_of_a_window() {
+    let edges = long_edges();
+    let (mut merged, mut reach) = (Vec::new(), edges.reach(0));
+    let hours = hours_of(0..5);
+    assert_eq!(hours.len(), 13);
+    hours.iter().for_each(|hour| edges.push(&mut merged, &mut reach, hour));
+    assert_eq!(ends(&merged), MERGED);
+    assert!(merged.iter().all(|summary| edges.allow(summary)));
+}
+
+#[test]
+fn summaries_of_adjacent_parts_are_merged_unless_samples_are_between() {
+    let edges = long_edges();
+    let floats = |time_ms: i64| {
+        let samples = vec![(time_ms, 0.0)];
+        Part::Floats(Box::new(Floats { samples, starts: Vec::new() }))
+    };
+    let merged = |parts: Vec<Part>| {
+        let parts = Parts::from_vec(parts);
+        let mut parts = SeriesParts::new(parts, 0, i64::MAX, &model::Labels::empty()).unwrap();
+        parts.merge_summaries(&edges);
+        let ends_of = |part: &Part| match part {
+            Part::Summaries(summaries) => ends(summaries),
+            part => vec![(part.times().start_ms, part.times().end_ms)],
+        };
+        parts.iter().map(ends_of).collect::<Vec<_>>()
+    };
+    let [early, late] = [0..2, 2..5].map(|windows| Part::Summaries(hours_of(windows)));
+    // The hours of the first part are not merged again.
+    let all = merged(vec![early.clone(), late.clone()]);
+    assert_eq!(all.len(), 1);
+    assert_eq!(
+        all[0][5..],
+        [&[(WINDOW_MS + BUCKET_MS + 15_000, 2 * WINDOW_MS)], &MERGED[2..]].concat()
+    );
+    let between = merged(vec![early.clone(), floats(2 * WINDOW_MS - 1), late.clone()]);
+    assert_eq!(between.len(), 3);
+    // Written later, so that the parts are no chain.
+    assert_eq!(merged(vec![early, late, floats(2 * WINDOW_MS - 1)]).len(), 3);
 }
 
 #[test]
