@@ -246,6 +246,8 @@ mod tests {
         assert_eq!((alone.time_ms, alone.samples_ms), (None, Some(30 * day_ms)));
         let error = retention(SAMPLES, &["--storage.retention.time=20d"]).unwrap_err();
         assert!(error.contains("samples is 30d, longer than the 20d"), "{error}");
+        let error = retention("storage: {retention: {samples: 23h}}", &[]).unwrap_err();
+        assert!(error.contains("samples is 23h, the minimum is 1d"), "{error}");
     }
 
     #[test]

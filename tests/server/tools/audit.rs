@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-use super::{Ran, tool};
+use super::{Ran, command, tool};
 use testkit::{Server, get, temporary_directory};
 
 /// A store with two days of 20 series, sealed.
@@ -58,6 +58,19 @@ fn inspect_lists_the_content_of_a_store() {
     let ran = tool("inspect", &store, &[]);
     assert!(ran.stdout.contains("2020-09-13") && ran.stdout.contains("none: the store is closed"));
     assert_eq!(all(), before, "nothing is written");
+}
+
+#[test]
+fn a_closed_pipe_is_no_failure() {
+    let directory = temporary_directory("closed-pipe");
+    let store = directory.path().join("store");
+    fill(&store, directory.path());
+    for name in ["inspect", "verify"] {
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let ran = Ran::from(command(name, &store, &[]).stdout(writer).output().unwrap());
+        assert!(ran.status == Some(0) && ran.stderr.is_empty(), "{name}: {ran:?}");
+    }
 }
 
 #[test]
