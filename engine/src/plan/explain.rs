@@ -3,7 +3,7 @@
 use std::fmt::{self, Write as _};
 use std::time::Duration;
 
-use model::{BudgetError, Checkpoint, ObjectStoreCost, SeriesSet, WindowPart};
+use model::{BudgetError, Checkpoint, ObjectStoreCost, SeriesSet};
 
 use crate::parse::ast::{RangeMode, ValueType};
 use crate::plan::{
@@ -262,7 +262,7 @@ impl Tree<'_> {
         let loaded = self.figures.and_then(|figures| figures.loads.get(selector));
         let measured = meter.zip(loaded);
         let figures = measured.map(|(meter, loaded)| {
-            let of_facts = selection.windows.filter(|wanted| wanted.part == WindowPart::Facts);
+            let of_facts = selection.windows.filter(|wanted| wanted.part.is_facts());
             let windows = of_facts.map(|wanted| WindowCounts {
                 all: loaded.series.saturating_mul(wanted.windows.count as u64),
                 summarized: meter.summarized_count(),

@@ -9,10 +9,11 @@ use crate::plan::{Lookup, LookupValue, RangeInput};
 /// Returns the windows of a range function's samples, and whether it needs only facts of them.
 pub(super) fn windows_of_range(function: &Function, input: &RangeInput) -> Option<WantedWindows> {
     let part = match function.id {
+        FunctionId::Rollup(RollupFunction::Rate | RollupFunction::Increase) => {
+            WindowPart::FactsWithIncrease
+        }
         FunctionId::Rollup(
-            RollupFunction::Rate
-            | RollupFunction::Increase
-            | RollupFunction::Delta
+            RollupFunction::Delta
             | RollupFunction::Sum
             | RollupFunction::Avg
             | RollupFunction::Min
@@ -61,13 +62,13 @@ fn is_alike(a: &Selection, b: &Selection) -> bool {
 
 fn united(a: Option<WantedWindows>, b: Option<WantedWindows>) -> Option<WantedWindows> {
     let (a, b) = (a?, b?);
-    let part = if a.part == b.part { a.part } else { WindowPart::Samples };
+    let part = a.part.with(b.part);
     (a.windows == b.windows).then_some(WantedWindows { part, ..a })
 }
 
 #[cfg(test)]
 mod tests {
-    use model::WindowPart::{self, Facts, Newest, Samples};
+    use model::WindowPart::{self, Facts, FactsWithIncrease, Newest, Samples};
 
     use crate::parse::{ParseOptions, parse};
     use crate::plan::{PlanOptions, plan};
@@ -92,8 +93,10 @@ mod tests {
 
     #[test]
     fn a_selection_has_what_all_functions_of_its_times_need() {
-        let cases: [(&str, &[Option<WindowPart>]); 10] = [
-            ("rate(x[1h])", &[Some(Facts)]),
+        let cases: [(&str, &[Option<WindowPart>]); 12] = [
+            ("rate(x[1h])", &[Some(FactsWithIncrease)]),
+            ("delta(x[1h])", &[Some(Facts)]),
+            ("max_over_time(x[1h]) + increase(x[1h])", &[Some(FactsWithIncrease); 2]),
             ("x", &[Some(Newest)]),
             ("timestamp(x)", &[Some(Newest)]),
             ("x @ 5", &[None]),
@@ -102,7 +105,7 @@ mod tests {
             ("max_over_time(x[1h]) + sum_over_time(x[1h])", &[Some(Facts), Some(Facts)]),
             ("avg_over_time(x[1h]) / stddev_over_time(x[1h])", &[Some(Samples), Some(Samples)]),
             ("count_over_time(x[5m]) * x", &[Some(Samples), Some(Samples)]),
-            ("rate(x[1h]) / rate(y[1h]) * rate(x[2h])", &[Some(Facts); 3]),
+            ("rate(x[1h]) / rate(y[1h]) * rate(x[2h])", &[Some(FactsWithIncrease); 3]),
         ];
         for (query, expected) in cases {
             assert_eq!(parts(query), expected, "{query}");

@@ -84,12 +84,30 @@ pub struct WantedWindows {
 /// Part of a window that a query needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WindowPart {
-    /// Its facts.
+    /// Its facts except for the increase.
     Facts,
+    /// Its facts with the increase.
+    FactsWithIncrease,
     /// Its newest sample, which may be a staleness marker.
     Newest,
     /// All its samples.
     Samples,
+}
+
+impl WindowPart {
+    /// Returns whether facts of the window are enough.
+    pub fn is_facts(self) -> bool {
+        matches!(self, WindowPart::Facts | WindowPart::FactsWithIncrease)
+    }
+
+    /// Returns the part that includes both.
+    pub fn with(self, other: WindowPart) -> WindowPart {
+        match (self, other) {
+            (a, b) if a == b => a,
+            (a, b) if a.is_facts() && b.is_facts() => WindowPart::FactsWithIncrease,
+            _ => WindowPart::Samples,
+        }
+    }
 }
 
 /// Number and times of the samples in a window.

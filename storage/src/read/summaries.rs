@@ -3,7 +3,7 @@
 //!
 //! A block is read if a window of the query begins or ends in one of its hours, if another run or
 //! the head has samples of the same window and perhaps series, if samples are deleted, or if one of
-//! the wanted series has no summaries. A block of which only summaries are left cannot be read: the
+//! the wanted series has no summaries with the wanted facts. A block of which only summaries are left cannot be read: the
 //! request for it remains, and the selection fails.
 
 use std::collections::BTreeSet;
@@ -356,7 +356,10 @@ impl SummaryDecoder {
                 return Ok(false);
             }
             let mut decoded = self.summaries[first..].iter();
-            if !is_undivided && !decoded.all(|summary| self.edges.allow(summary)) {
+            let is_enough = |summary: &Summary| {
+                self.edges.suffices(summary) && (is_undivided || self.edges.allow(summary))
+            };
+            if !decoded.all(is_enough) {
                 return Ok(false);
             }
             self.found.push((index, self.summaries.len()));

@@ -116,6 +116,9 @@ impl PartsCursor<'_> {
                     let detail = format!("the window ({after_ms}, {end_ms}] divides a summary");
                     return Err(self.misread(detail));
                 }
+                if wanted == WantedFact::Increase && summary.resets.is_nan() {
+                    return Err(self.misread("a summary has no resets".to_owned()));
+                }
                 let is_whole = summary.first_ms > after_ms;
                 fold.add(&if is_whole { *summary } else { summary.last_alone() }, *is_stored);
             }

@@ -16,6 +16,9 @@ const VERSION: u8 = 1;
 const SCALES: [f64; 7] = [1.0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6];
 const RAW: u8 = 7;
 
+/// In the first byte of a series: its resets are not known.
+const LACKS_RESETS: u8 = 64;
+
 const HAS_EXTREMES: u8 = 1;
 const HAS_RESETS: u8 = 2;
 const HAS_RAW_SUM: u8 = 4;
@@ -191,14 +194,19 @@ impl<'a> StoredSummaries<'a> {
         }
     }
 
-    /// Returns the first series whose summaries differ from those of a builder.
+    /// Returns the first series whose summaries differ from those of a builder. Earlier versions
+    /// wrote none of series whose resets are not known.
     pub(crate) fn first_difference(&self, expected: &SummaryBuilder) -> Option<u32> {
         let mut rest = &expected.bodies[..];
         for (index, (id, len)) in expected.series.iter().enumerate() {
             let (body, tail) = rest.split_at(*len);
             rest = tail;
             let found = self.series.get(index).filter(|(found, _)| found == id);
-            if found.is_none_or(|(_, range)| self.bodies[range.clone()] != *body) {
+            let lacks_resets = body.first().is_some_and(|head| head & LACKS_RESETS != 0);
+            let is_same = |range: &Range<usize>| {
+                self.bodies[range.clone()] == *body || range.is_empty() && lacks_resets
+            };
+            if found.is_none_or(|(_, range)| !is_same(range)) {
                 return Some(*id);
             }
         }
@@ -296,9 +304,17 @@ fn encode_series(
     summaries: &WindowSummaries,
     out: &mut Vec<u8>,
 ) {
+    let lacks_resets = summaries.iter().flatten().any(|summary| summary.resets.is_nan());
+    let summaries = &summaries.map(|summary| {
+        summary.map(|summary| match lacks_resets {
+            true => Summary { resets: 0.0, ..summary },
+            false => summary,
+        })
+    });
     let scale = scale_of(summaries);
     let slots = (0..SLOTS).filter(|slot| summaries[*slot].is_some());
-    out.push(scale << 3 | slots.map(|slot| 1 << slot).sum::<u8>());
+    let head = scale << 3 | slots.map(|slot| 1 << slot).sum::<u8>();
+    out.push(if lacks_resets { head | LACKS_RESETS } else { head });
     let mut before = Before::new(window, common);
     for (summary, count) in summaries.iter().zip(common.counts) {
         if let Some(summary) = summary {
@@ -395,13 +411,16 @@ fn decode_series(
     out: &mut Vec<Summary>,
 ) -> Result<(), String> {
     let head = take_byte(rest)?;
-    let (scale, slots) = (head >> 3, head & 7);
-    if scale > RAW {
-        return Err(format!("unknown scale {scale}"));
+    let (scale, slots) = (head >> 3 & 7, head & 7);
+    if head & !(LACKS_RESETS | 0x3f) != 0 {
+        return Err(format!("unknown first byte {head}"));
     }
     let mut before = Before::new(window, common);
     for slot in (0..SLOTS).filter(|slot| slots & 1 << slot != 0) {
-        let summary = decode_summary(scale, common.counts[slot], &mut before, rest)?;
+        let mut summary = decode_summary(scale, common.counts[slot], &mut before, rest)?;
+        if head & LACKS_RESETS != 0 && summary.count > 1 {
+            summary.resets = f64::NAN;
+        }
         let Summary { first_ms, last_ms, .. } = summary;
         let is_inside = first_ms >= window.start_ms()
             && last_ms < window.end_ms()

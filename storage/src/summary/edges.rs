@@ -28,6 +28,8 @@ pub(crate) struct Edges {
     windows: Windows,
     range: TimeRange,
     replaced: Replaced,
+    /// True if the increases of windows are wanted.
+    needs_resets: bool,
 }
 
 /// First start and end of a window from the first sample of a summary on.
@@ -45,7 +47,7 @@ impl Edges {
         let Windows { step_ms, span_ms, count, .. } = windows;
         let is_one = count < 2 || step_ms == 0;
         let replaced = match part {
-            WindowPart::Facts if span_ms >= BUCKET_MS && (is_one || step_ms >= BUCKET_MS) => {
+            _ if part.is_facts() && span_ms >= BUCKET_MS && (is_one || step_ms >= BUCKET_MS) => {
                 Replaced::ByFacts
             }
             // A bucket has no summary if it has only staleness markers, so none may follow in another
@@ -57,13 +59,15 @@ impl Edges {
             _ if !is_one && step_ms.saturating_sub(span_ms) >= 2 * WINDOW_MS => Replaced::Gaps,
             _ => return None,
         };
-        Some(Edges { windows, range, replaced })
+        let needs_resets = part == WindowPart::FactsWithIncrease;
+        Some(Edges { windows, range, replaced, needs_resets })
     }
 
     /// Returns the boundaries of one window of all times, whose facts are wanted.
     pub(crate) fn of_all() -> Edges {
         let windows = Windows { first_end_ms: 0, step_ms: 0, span_ms: i64::MAX, count: 1 };
-        Edges { windows, range: TimeRange::ALL, replaced: Replaced::ByFacts }
+        let (range, replaced) = (TimeRange::ALL, Replaced::ByFacts);
+        Edges { windows, range, replaced, needs_resets: false }
     }
 
     /// Returns which samples summaries replace.
@@ -116,6 +120,12 @@ impl Edges {
         Reach { start_ms: self.next_start(first_ms), end_ms: self.next_end(first_ms) }
     }
 
+    /// Returns whether a summary has all wanted facts.
+    #[inline]
+    pub(crate) fn suffices(&self, summary: &Summary) -> bool {
+        !(self.needs_resets && summary.resets.is_nan())
+    }
+
     /// Returns whether no window begins or ends inside of summarized samples.
     pub(crate) fn allow(&self, summary: &Summary) -> bool {
         let Summary { first_ms, last_ms, before_last_ms, count, .. } = *summary;
@@ -145,7 +155,8 @@ impl Edges {
     pub(crate) fn push(&self, summaries: &mut Vec<Summary>, reach: &mut Reach, next: &Summary) {
         if let Some(last) = summaries.last_mut()
             && reach.covers(next.last_ms, last.before_last_ms_with(next))
-            && let Some(merged) = last.merged(next)
+            && let merged = last.merged(next)
+            && self.suffices(&merged)
         {
             *last = merged;
         } else {

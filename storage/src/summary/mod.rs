@@ -48,7 +48,8 @@ pub(crate) struct Summary {
     pub(crate) sum: f64,
     /// Error of the rounded sum: added to it, the sum has twice the digits.
     pub(crate) sum_rest: f64,
-    /// Sum of the values before each decrease, exact or of a single value.
+    /// Sum of the values before each decrease, exact or of a single value. NaN if it would depend on
+    /// the order of additions.
     pub(crate) resets: f64,
     /// True if a staleness marker follows the last sample, in the same bucket.
     pub(crate) is_ended: bool,
@@ -74,17 +75,20 @@ impl Summary {
         }
     }
 
-    /// Returns the summary of ascending samples; `None` if there are none, if one is not finite or
-    /// very large, or if the sum of the resets depends on the order of additions.
+    /// Returns the summary of ascending samples; `None` if there are none, or if one is not finite or
+    /// very large.
     pub(crate) fn of(times: &[i64], values: &[f64]) -> Option<Summary> {
         let absolute = values.iter().map(|value| value.abs()).sum::<f64>();
         // Also false for NaN.
         let are_bounded = absolute < ABSOLUTE_MAX;
-        let found = Summary::of_any(times, values).filter(|_| are_bounded)?;
+        let mut found = Summary::of_any(times, values).filter(|_| are_bounded)?;
         let reset_count = values.windows(2).filter(|pair| pair[1] < pair[0]).count();
         let are_integers = || values.iter().all(|value| value.trunc() == *value);
         let are_resets_exact = reset_count < 2 || absolute < EXACT_MAX && are_integers();
-        are_resets_exact.then_some(found)
+        if !are_resets_exact {
+            found.resets = f64::NAN;
+        }
+        Some(found)
     }
 
     /// Returns the summary of ascending samples, which may be NaN or infinite.
@@ -121,21 +125,21 @@ impl Summary {
         if next.count == 1 { self.last_ms } else { next.before_last_ms }
     }
 
-    /// Returns the summary of these samples and the next ones; `None` if the sum of the resets would
-    /// depend on the order of additions.
-    pub(crate) fn merged(&self, next: &Summary) -> Option<Summary> {
-        let resets = [self.resets, self.reset_before(next), next.resets];
-        if resets.iter().filter(|value| **value != 0.0).count() > 1 {
-            let total = resets.iter().map(|value| value.abs()).sum::<f64>();
-            if total >= EXACT_MAX || !resets.iter().all(|value| is_exact(*value)) {
-                return None;
-            }
+    /// Returns the summary of these samples and the next ones.
+    pub(crate) fn merged(&self, next: &Summary) -> Summary {
+        let all = [self.resets, self.reset_before(next), next.resets];
+        let mut resets = all.iter().sum::<f64>() + 0.0;
+        if all.iter().filter(|value| **value != 0.0).count() > 1 {
+            let total = all.iter().map(|value| value.abs()).sum::<f64>();
+            // Also false for NaN.
+            let are_exact = total < EXACT_MAX && all.iter().all(|value| is_exact(*value));
+            resets = if are_exact { resets } else { f64::NAN };
         }
         let mut sum = CompensatedSum::default();
         sum.add_sum(self);
         sum.add_sum(next);
         let (sum, sum_rest) = sum.parts();
-        Some(Summary {
+        Summary {
             first_ms: self.first_ms,
             last_ms: next.last_ms,
             before_last_ms: self.before_last_ms_with(next),
@@ -146,9 +150,9 @@ impl Summary {
             max: larger(self.max, next.max),
             sum,
             sum_rest,
-            resets: resets.iter().sum::<f64>() + 0.0,
+            resets,
             is_ended: next.is_ended,
-        })
+        }
     }
 
     /// Returns the last sample alone.
@@ -255,6 +259,11 @@ fn of_samples(window: Window, times: &[i64], values: &[f64]) -> Option<WindowSum
             *found = Some(Summary::of(&times[start..end], &values[start..end])?);
         }
         start = end;
+    }
+    // Stored once for all buckets.
+    if found.iter().flatten().any(|summary| summary.resets.is_nan()) {
+        let several = found.iter_mut().flatten().filter(|summary| summary.count > 1);
+        several.for_each(|summary| summary.resets = f64::NAN);
     }
     Some(found)
 }

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 
 use model::{
     Budget, Labels, Matcher, MetadataQuery, RejectReason, Selection, Source, SourceError,
-    TimeRange, WantedWindows, WindowPart, Windows, stale_nan,
+    TimeRange, WantedFact, WantedWindows, WindowFacts, WindowPart, Windows, stale_nan,
 };
 use slatedb::object_store::ObjectStore;
 
@@ -244,6 +244,51 @@ fn samples_that_summaries_cannot_represent_are_kept() {
         assert_eq!(of("n", "infinite").await.unwrap()[0].1.len(), 2);
         assert_eq!(of("__name__", "counted").await.unwrap()[0].1.len(), 1);
         assert!(is_only_summaries(&of("n", "3").await));
+    });
+}
+
+#[test]
+fn gauges_have_all_facts_but_their_increase() {
+    harness::run(async {
+        let clock = Arc::new(ManualClock::new(START_MS + PARTITION_MS / 2));
+        let store = open_with(&harness::memory(), options(&clock, SAMPLES_MS)).await.unwrap();
+        let times = (1..600).map(|at| START_MS + at * 60_000);
+        let value = |time_ms: i64| (time_ms / 60_000 % 7) as f64 / 10.0;
+        let samples: Vec<(i64, f64)> = times.map(|time_ms| (time_ms, value(time_ms))).collect();
+        store.append(batch(&series(0), &samples)).await.unwrap();
+        store.seal_all().await.unwrap();
+        clock.set(NOW_MS);
+        store.append(batch(&series(0), &[(NOW_MS, 1.0)])).await.unwrap();
+        let (step_ms, span_ms) = (2 * BUCKET_MS, 2 * BUCKET_MS + 60_000);
+        let windows = Windows { first_end_ms: START_MS + step_ms, step_ms, span_ms, count: 4 };
+        let select = async |part: WindowPart| {
+            let selection = Selection {
+                matchers: Vec::new(),
+                times: TimeRange::new(windows.after_ms(0) + 1, windows.end_ms(3)),
+                only_newest: false,
+                windows: Some(WantedWindows { windows, part }),
+            };
+            store.select(&selection, &Budget::unlimited()).await
+        };
+        let facts_of = async |wanted: WantedFact| {
+            let set = select(WindowPart::Facts).await.unwrap();
+            let (mut cursor, mut facts) = (set.cursor(0), WindowFacts::new());
+            let filled = cursor.fill_windows(windows, wanted, &mut facts).unwrap();
+            assert_eq!(filled.windows, 4, "{wanted:?}");
+            (facts.samples[..4].to_vec(), facts.fact[..4].to_vec())
+        };
+        let all = [WantedFact::Ends, WantedFact::Difference, WantedFact::Min, WantedFact::Max];
+        let mut expected = Vec::new();
+        for wanted in all {
+            expected.push(facts_of(wanted).await);
+        }
+        assert!(select(WindowPart::FactsWithIncrease).await.is_ok());
+        store.maintain().await.unwrap();
+        for (wanted, expected) in all.into_iter().zip(expected) {
+            assert_eq!(facts_of(wanted).await, expected, "{wanted:?}");
+        }
+        let refused = select(WindowPart::FactsWithIncrease).await.map(drop);
+        assert!(is_only_summaries(&refused), "{refused:?}");
     });
 }
 
