@@ -6,7 +6,7 @@ use std::time::Duration;
 use futures::TryStreamExt;
 use slatedb::admin::Admin;
 use slatedb::config::{GarbageCollectorDirectoryOptions, GarbageCollectorOptions};
-use slatedb::object_store::ObjectStoreExt;
+use slatedb::object_store::{ObjectMeta, ObjectStoreExt};
 
 use crate::lsm::Location;
 
@@ -36,6 +36,13 @@ pub(crate) async fn collect_garbage(location: &Location) {
     admin(location).run_gc_once(options).await.expect("garbage can be collected");
 }
 
+/// Returns the SSTs.
+async fn files(location: &Location) -> Vec<ObjectMeta> {
+    let folder = location.path.clone().join("compacted");
+    let files = location.object_store.list(Some(&folder)).try_collect().await;
+    files.expect("the folder can be listed")
+}
+
 /// Deletes the SSTs that the newest manifest does not reference.
 pub(crate) async fn delete_unlisted(location: &Location) {
     let manifest = admin(location)
@@ -45,14 +52,7 @@ pub(crate) async fn delete_unlisted(location: &Location) {
         .expect("there is a manifest");
     let listed: Vec<String> =
         manifest.all_sst_views().map(|view| format!("{}.sst", view.sst.id.value())).collect();
-    let folder = location.path.clone().join("compacted");
-    let files: Vec<_> = location
-        .object_store
-        .list(Some(&folder))
-        .try_collect()
-        .await
-        .expect("the folder can be listed");
-    for file in files {
+    for file in files(location).await {
         let name = file.location.filename().unwrap_or_default();
         if !listed.iter().any(|listed| listed == name) {
             location.object_store.delete(&file.location).await.expect("the file can be deleted");
@@ -81,12 +81,5 @@ pub(crate) async fn checkpoint_count(location: &Location) -> usize {
 
 /// Returns the number of SSTs.
 pub(crate) async fn file_count(location: &Location) -> usize {
-    let folder = location.path.clone().join("compacted");
-    let files: Vec<_> = location
-        .object_store
-        .list(Some(&folder))
-        .try_collect()
-        .await
-        .expect("the folder can be listed");
-    files.len()
+    files(location).await.len()
 }
