@@ -72,10 +72,11 @@ impl SummaryBuilder {
         (is_one && self.times.is_sorted_by(|a, b| a < b)).then_some(window)
     }
 
-    /// Returns whether a series of a block can be summarized, by its frames.
+    /// Returns whether summaries can replace a series of a block, by its frames: all facts are known.
     pub(crate) fn can_summarize(&mut self, frames: &[u8]) -> bool {
-        self.decode(frames)
-            .is_some_and(|window| super::of_window(window, &self.times, &self.values).is_some())
+        let Some(window) = self.decode(frames) else { return false };
+        let found = super::of_window(window, &self.times, &self.values);
+        found.is_some_and(|all| all.iter().flatten().all(|summary| !summary.resets.is_nan()))
     }
 
     /// Returns whether there are series, and each has summaries.
