@@ -125,10 +125,11 @@ pub(super) async fn run(args: ImportArgs) -> Result<(), ToolError> {
         Err(_) => Ok(()),
     };
     let closed = store.close().await;
-    totals.print()?;
+    let printed = totals.print();
     outcome?;
     sealed?;
     closed?;
+    printed?;
     match totals.refused {
         0 => Ok(()),
         refused => Err(ToolError::Incomplete(format!("{refused} samples were rejected"))),

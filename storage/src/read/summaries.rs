@@ -3,8 +3,8 @@
 //!
 //! A block is read if a window of the query begins or ends in one of its hours, if another run or
 //! the head has samples of the same window and perhaps series, if samples are deleted, or if one of
-//! the wanted series has no summaries with the wanted facts. A block of which only summaries are left cannot be read: the
-//! request for it remains, and the selection fails.
+//! the wanted series has no summaries with the wanted facts. A block of which only summaries are
+//! left cannot be read: the request for it remains, and the selection fails.
 
 use std::collections::BTreeSet;
 use std::num::NonZero;

@@ -34,8 +34,8 @@ use crate::meta::{FORMAT_SUMMARIZED, Summarized};
 use crate::value;
 use crate::window::{PartitionId, Window};
 
-/// Bytes of blocks from which a round ends, even if it has replaced none of them.
-const ROUND_BYTES: u64 = 64 << 20;
+/// Number of full writes whose bytes a round reads at most, even if it has replaced no blocks.
+const WRITES_PER_ROUND: u64 = 8;
 
 /// Replaces some samples beyond their retention by summaries: at most those of one publication, so
 /// that other maintenance runs in between. Returns whether there may be more.
@@ -138,6 +138,7 @@ async fn summarize_metrics(
         Some(progress) if progress.day == day => progress,
         _ => Summarizing { day, next: (0, Window::MIN), summarized: 0, kept: 0, damaged: 0 },
     };
+    let round_bytes = WRITES_PER_ROUND * core.options.sizes.write_bytes as u64;
     let mut read_bytes = 0;
     let metrics = metrics_of(&core.lsm, day).await?;
     for metric in metrics.range(progress.next.0..) {
@@ -161,7 +162,7 @@ async fn summarize_metrics(
             }
             let blocks = runs.iter().flat_map(|run| run.blocks.iter());
             read_bytes += blocks.map(|entry| u64::from(entry.bytes)).sum::<u64>();
-            if rewrite.publish_if_large(state).await? || read_bytes >= ROUND_BYTES {
+            if rewrite.publish_if_large(state).await? || read_bytes >= round_bytes {
                 rewrite.publish(state).await?;
                 progress.next = (*metric, window.next());
                 state.summarizing = Some(progress);

@@ -387,6 +387,29 @@ fn a_day_is_replaced_in_rounds_and_again_after_a_failure() {
 }
 
 #[test]
+fn a_day_without_summaries_takes_several_rounds() {
+    harness::run(async {
+        let clock = Arc::new(ManualClock::new(START_MS + PARTITION_MS));
+        let store = open_with(&harness::memory(), options(&clock, SAMPLES_MS)).await.unwrap();
+        let samples: Vec<(i64, f64)> =
+            (0..1200).map(|at| (START_MS + at * 60_000, f64::INFINITY)).collect();
+        for number in 0..5 {
+            store.append(batch(&series(number), &samples)).await.unwrap();
+        }
+        store.seal_all().await.unwrap();
+        clock.set(NOW_MS);
+        store.append(batch(&series(0), &[(NOW_MS, 1.0)])).await.unwrap();
+        let mut rounds = 0;
+        while seal::summarize_expired(store.core()).await.unwrap() {
+            rounds += 1;
+        }
+        assert!(rounds > 2, "{rounds}");
+        let old = harness::read(&store, vec![], START_MS, KEPT_MS - 1).await.unwrap();
+        assert!(old.iter().all(|(_, read)| read.len() == samples.len()));
+    });
+}
+
+#[test]
 fn samples_that_only_the_log_has_are_replaced() {
     harness::run(async {
         let clock = Arc::new(ManualClock::new(START_MS + PARTITION_MS / 2));
