@@ -67,6 +67,9 @@ pub struct Dataset {
     pub behavior: Behavior,
     /// Time between two of the 512 steps of a query in s.
     pub step_s: i64,
+    /// True if the ranges of functions are as long as a step, as those of Grafana's
+    /// `$__rate_interval` are over a long time.
+    pub has_long_ranges: bool,
 }
 
 /// Behavior of targets and senders.
@@ -87,7 +90,7 @@ pub enum Behavior {
 }
 
 /// All datasets.
-pub const DATASETS: [Dataset; 8] = [
+pub const DATASETS: [Dataset; 9] = [
     SMALL,
     Dataset { name: "wide", clusters: 10, scrapes: 240, step_s: 5, ..SMALL },
     Dataset { name: "churn", behavior: Behavior::Churn, ..SMALL },
@@ -106,6 +109,18 @@ pub const DATASETS: [Dataset; 8] = [
         step_s: 5_040,
         ..SMALL
     },
+    Dataset {
+        name: "year",
+        counters: 64,
+        gauge_pairs: 6,
+        histograms: 2,
+        scrapes: 365 * 24 * SCRAPES_PER_HOUR,
+        scrapes_per_request: 240,
+        // 512 steps of it are 362 days and 16 hours.
+        step_s: 17 * 3_600,
+        has_long_ranges: true,
+        ..SMALL
+    },
 ];
 
 const SMALL: Dataset = Dataset {
@@ -118,6 +133,7 @@ const SMALL: Dataset = Dataset {
     scrapes_per_request: 1,
     behavior: Behavior::Steady,
     step_s: 15,
+    has_long_ranges: false,
 };
 
 impl Dataset {
@@ -510,7 +526,7 @@ mod tests {
     #[test]
     fn datasets_have_documented_sizes() {
         let counts = DATASETS.map(|dataset| dataset.series_count());
-        assert_eq!(counts, [7_400, 74_000, 7_400, 7_400, 7_400, 7_400, 7_400, 200]);
+        assert_eq!(counts, [7_400, 74_000, 7_400, 7_400, 7_400, 7_400, 7_400, 200, 100]);
         for dataset in DATASETS {
             let parts = dataset.parts(3);
             let series: usize =

@@ -95,8 +95,13 @@ pub fn queries(dataset: &Dataset, end_s: i64) -> Vec<Query> {
     let start_s = end_s - (STEPS - 1) * dataset.step_s;
     let steps = Steps { start_s, end_s, step_s: dataset.step_s };
     let range = RANGE.iter().map(|&(name, text)| {
+        let text = if dataset.has_long_ranges {
+            long_ranges(text, dataset.step_s)
+        } else {
+            text.to_owned()
+        };
         let shape = if name == "topk" { Shape::Ranked } else { Shape::Values };
-        Query { shape, ..Query::range(name, with_metrics(text), steps) }
+        Query { shape, ..Query::range(name, with_metrics(&text), steps) }
     });
     let instant =
         INSTANT.iter().map(|&(name, text)| Query::instant(name, with_metrics(text), end_s));
@@ -110,6 +115,12 @@ pub fn queries(dataset: &Dataset, end_s: i64) -> Vec<Query> {
         Query { name, text, shape: Shape::List, path }
     });
     range.chain(instant).chain(lookups).collect()
+}
+
+/// Returns a query whose ranges are as long as a step.
+fn long_ranges(text: &str, step_s: i64) -> String {
+    let range = format!("[{step_s}s]");
+    text.replace("[5m]", &range).replace("[1h]", &range)
 }
 
 fn with_metrics(text: &str) -> String {

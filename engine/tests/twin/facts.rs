@@ -120,7 +120,7 @@ impl Cursor for KnowingCursor {
         let mut count = 0;
         while count < most && is_known(count) {
             let seen = self.seen(windows, count);
-            facts.samples[count] = samples(count);
+            facts.set_samples(count, samples(count));
             if let Some((_, value)) = seen.first() {
                 let Some(fact) = fact(seen, wanted) else { break };
                 (facts.first[count], facts.fact[count]) = (*value, fact);

@@ -115,7 +115,7 @@ impl WindowPart {
 /// Units: ms since the epoch.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct WindowSamples {
-    /// Number of samples. Without samples, no other fact is defined.
+    /// Number of samples. Without samples, the times are not defined.
     pub count: usize,
     /// Time of the first sample.
     pub first_ms: i64,
@@ -130,8 +130,13 @@ pub struct WindowSamples {
 /// agrees to 1e-12, and so does an increase with many resets of such values.
 #[derive(Debug, Clone)]
 pub struct WindowFacts {
-    /// Samples of each window; of the first window only if all are alike.
-    pub samples: [WindowSamples; WINDOWS_MAX],
+    /// Number of samples of each window; of the first window only if all are alike. Without samples,
+    /// no other fact is defined.
+    pub counts: [usize; WINDOWS_MAX],
+    /// Time of the first sample of each window; of the first window only if all are alike.
+    pub first_ms: [i64; WINDOWS_MAX],
+    /// Time of the last sample of each window; of the first window only if all are alike.
+    pub last_ms: [i64; WINDOWS_MAX],
     /// Value of the first sample of each window.
     pub first: [f64; WINDOWS_MAX],
     /// The other fact of each window.
@@ -149,10 +154,26 @@ impl WindowFacts {
     /// Returns facts of no windows, on the heap because they have 20 KiB.
     pub fn new() -> Box<WindowFacts> {
         Box::new(WindowFacts {
-            samples: [WindowSamples::default(); WINDOWS_MAX],
+            counts: [0; WINDOWS_MAX],
+            first_ms: [0; WINDOWS_MAX],
+            last_ms: [0; WINDOWS_MAX],
             first: [0.0; WINDOWS_MAX],
             fact: [0.0; WINDOWS_MAX],
         })
+    }
+
+    /// Returns number and times of the samples of a window.
+    #[inline]
+    pub fn samples(&self, window: usize) -> WindowSamples {
+        let (first_ms, last_ms) = (self.first_ms[window], self.last_ms[window]);
+        WindowSamples { count: self.counts[window], first_ms, last_ms }
+    }
+
+    /// Sets number and times of the samples of a window.
+    #[inline]
+    pub fn set_samples(&mut self, window: usize, samples: WindowSamples) {
+        self.counts[window] = samples.count;
+        (self.first_ms[window], self.last_ms[window]) = (samples.first_ms, samples.last_ms);
     }
 }
 

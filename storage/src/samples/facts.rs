@@ -67,12 +67,12 @@ impl WindowFold {
     /// Writes the facts of a window.
     fn write(&self, window: usize, wanted: WantedFact, facts: &mut WindowFacts) {
         let Some(all) = self.all else {
-            facts.samples[window] = WindowSamples::default();
+            facts.set_samples(window, WindowSamples::default());
             return;
         };
         let Summary { first_ms, last_ms, first, last, min, max, .. } = all;
         let count = usize::try_from(all.count).unwrap_or(usize::MAX);
-        facts.samples[window] = WindowSamples { count, first_ms, last_ms };
+        facts.set_samples(window, WindowSamples { count, first_ms, last_ms });
         facts.first[window] = first;
         facts.fact[window] = match wanted {
             WantedFact::Ends => last,

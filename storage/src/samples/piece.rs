@@ -2,27 +2,25 @@
 
 use std::ops::Range;
 
-use model::{TimeRange, is_stale};
+use model::{LookupSteps, TimeRange, is_stale};
 
-use super::columns::{Column, WholeSum, extreme_of};
+use super::columns::{Column, FoundSamples, Stretch, WholeSum, extreme_of};
 use super::part::Part;
 
 /// Consecutive floats of one part without staleness markers, times ascending; at least one.
 #[derive(Clone, Copy)]
 pub(super) enum Piece<'a> {
-    Column(Stretch<'a>),
+    Column(ColumnPiece<'a>),
     Tail(&'a [(i64, f64)]),
 }
 
-/// Samples of a column.
+/// Stretch of a column.
 #[derive(Clone, Copy)]
-pub(super) struct Stretch<'a> {
+pub(super) struct ColumnPiece<'a> {
     column: &'a Column,
-    start: usize,
-    len: usize,
+    stretch: Stretch,
+    /// Time of the first sample.
     first_ms: i64,
-    /// Distance of the samples if they are evenly spaced.
-    step_ms: Option<i64>,
 }
 
 impl<'a> Piece<'a> {
@@ -48,9 +46,9 @@ impl<'a> Piece<'a> {
         times: TimeRange,
         mut visit: impl FnMut(usize, Piece<'a>),
     ) -> bool {
-        column.each_stretch(times, |Range { start, end }, step_ms| {
-            let (len, first_ms) = (end - start, column.time(start));
-            visit(start, Piece::Column(Stretch { column, start, len, first_ms, step_ms }));
+        column.each_stretch(times, |stretch| {
+            let first_ms = column.time(stretch.start);
+            visit(stretch.start, Piece::Column(ColumnPiece { column, stretch, first_ms }));
         })
     }
 
@@ -68,7 +66,7 @@ impl<'a> Piece<'a> {
     #[inline]
     pub(super) fn len(&self) -> usize {
         match self {
-            Piece::Column(stretch) => stretch.len,
+            Piece::Column(piece) => piece.stretch.len(),
             Piece::Tail(samples) => samples.len(),
         }
     }
@@ -76,7 +74,7 @@ impl<'a> Piece<'a> {
     #[inline]
     pub(super) fn time(&self, at: usize) -> i64 {
         match self {
-            Piece::Column(stretch) => stretch.time(at),
+            Piece::Column(piece) => piece.time(at),
             Piece::Tail(samples) => samples[at].0,
         }
     }
@@ -84,7 +82,7 @@ impl<'a> Piece<'a> {
     #[inline]
     pub(super) fn value(&self, at: usize) -> f64 {
         match self {
-            Piece::Column(Stretch { column, start, .. }) => column.value(start + at),
+            Piece::Column(piece) => piece.column.value(piece.stretch.start + at),
             Piece::Tail(samples) => samples[at].1,
         }
     }
@@ -93,9 +91,32 @@ impl<'a> Piece<'a> {
     #[inline]
     pub(super) fn count_until(&self, from: usize, until_ms: i64) -> usize {
         match self {
-            Piece::Column(stretch) => stretch.count_until(from, until_ms),
+            Piece::Column(piece) => piece.count_until(from, until_ms),
             Piece::Tail(samples) => {
                 samples[from..].iter().take_while(|(time_ms, _)| *time_ms <= until_ms).count()
+            }
+        }
+    }
+
+    /// Finds the newest sample up to each step, or the one `ahead` samples later. No step is before
+    /// the first sample, and no sample after the last one is found.
+    #[inline]
+    pub(super) fn find(&self, steps: LookupSteps, ahead: usize, mut found: FoundSamples<'_>) {
+        match self {
+            Piece::Column(ColumnPiece { column, stretch, .. }) => {
+                let all = 0..found.at.len();
+                column.find(*stretch, steps, ahead, found.part(all));
+                found.at.iter_mut().for_each(|at| *at -= stretch.start);
+            }
+            Piece::Tail(samples) => {
+                let mut newest = 0;
+                let FoundSamples { at, times_ms, values } = found;
+                for (step, at) in at.iter_mut().enumerate() {
+                    let later = samples[newest + 1..].iter();
+                    newest += later.take_while(|sample| sample.0 <= steps.time(step)).count();
+                    *at = newest + ahead;
+                    (times_ms[step], values[step]) = samples[*at];
+                }
             }
         }
     }
@@ -103,7 +124,7 @@ impl<'a> Piece<'a> {
     /// Returns whether values are packed, or few.
     pub(super) fn is_packed(&self) -> bool {
         match self {
-            Piece::Column(stretch) => stretch.column.is_packed(),
+            Piece::Column(piece) => piece.column.is_packed(),
             // Tails are short.
             Piece::Tail(_) => true,
         }
@@ -114,7 +135,7 @@ impl<'a> Piece<'a> {
     pub(super) fn even_step_ms(&self, before_ms: Option<i64>) -> Option<i64> {
         match self {
             _ if self.len() == 1 => before_ms,
-            Piece::Column(stretch) => stretch.step_ms,
+            Piece::Column(piece) => piece.stretch.step_ms,
             Piece::Tail(samples) => {
                 let step_ms = samples[1].0 - samples[0].0;
                 samples.windows(2).all(|pair| pair[1].0 - pair[0].0 == step_ms).then_some(step_ms)
@@ -126,8 +147,8 @@ impl<'a> Piece<'a> {
     #[inline]
     pub(super) fn read_strided(&self, first: usize, stride: usize, out: &mut [f64]) {
         match self {
-            Piece::Column(Stretch { column, start, .. }) => {
-                column.read_strided(start + first, stride, out);
+            Piece::Column(piece) => {
+                piece.column.read_strided(piece.stretch.start + first, stride, out);
             }
             Piece::Tail(samples) => {
                 let seen = samples[first..].iter().step_by(stride);
@@ -141,8 +162,9 @@ impl<'a> Piece<'a> {
     #[inline]
     pub(super) fn each_fall(&self, range: Range<usize>, mut push: impl FnMut(usize)) -> bool {
         match self {
-            Piece::Column(Stretch { column, start, .. }) => {
-                let Some(falls) = column.falls() else { return false };
+            Piece::Column(piece) => {
+                let start = piece.stretch.start;
+                let Some(falls) = piece.column.falls() else { return false };
                 let first = falls.partition_point(|at| (*at as usize) < start + range.start);
                 let seen = falls[first..].iter().map(|at| *at as usize - start);
                 seen.take_while(|at| *at < range.end).for_each(push);
@@ -159,7 +181,7 @@ impl<'a> Piece<'a> {
     #[inline]
     pub(super) fn extreme(&self, range: Range<usize>, is_max: bool) -> Option<f64> {
         match self {
-            Piece::Column(stretch) => stretch.column.extreme(stretch.in_column(range), is_max),
+            Piece::Column(piece) => piece.column.extreme(piece.in_column(range), is_max),
             Piece::Tail(samples) => {
                 extreme_of(samples[range].iter().map(|(_, value)| *value), is_max)
             }
@@ -177,9 +199,9 @@ impl<'a> Piece<'a> {
         out: &mut [f64],
     ) -> bool {
         match self {
-            Piece::Column(stretch) => {
-                let first = stretch.in_column(first);
-                stretch.column.moving_extremes(first, stride, is_max, out)
+            Piece::Column(piece) => {
+                let first = piece.in_column(first);
+                piece.column.moving_extremes(first, stride, is_max, out)
             }
             Piece::Tail(_) => false,
         }
@@ -190,9 +212,7 @@ impl<'a> Piece<'a> {
     #[inline]
     pub(super) fn moving_sums(&self, first: Range<usize>, stride: usize, out: &mut [f64]) -> bool {
         match self {
-            Piece::Column(stretch) => {
-                stretch.column.moving_sums(stretch.in_column(first), stride, out)
-            }
+            Piece::Column(piece) => piece.column.moving_sums(piece.in_column(first), stride, out),
             Piece::Tail(_) => false,
         }
     }
@@ -201,7 +221,7 @@ impl<'a> Piece<'a> {
     #[inline]
     pub(super) fn whole_sum(&self, range: Range<usize>) -> Option<WholeSum> {
         match self {
-            Piece::Column(stretch) => stretch.column.whole_sum(stretch.in_column(range)),
+            Piece::Column(piece) => piece.column.whole_sum(piece.in_column(range)),
             Piece::Tail(samples) => samples[range]
                 .iter()
                 .try_fold(WholeSum::default(), |sum, (_, value)| sum.plus(WholeSum::of(*value)?)),
@@ -209,31 +229,32 @@ impl<'a> Piece<'a> {
     }
 }
 
-impl Stretch<'_> {
+impl ColumnPiece<'_> {
     #[inline]
     fn in_column(&self, range: Range<usize>) -> Range<usize> {
-        self.start + range.start..self.start + range.end
+        self.stretch.start + range.start..self.stretch.start + range.end
     }
 
     #[inline]
     fn time(&self, at: usize) -> i64 {
-        match self.step_ms {
+        match self.stretch.step_ms {
             Some(step_ms) => self.first_ms + at as i64 * step_ms,
-            None => self.column.time(self.start + at),
+            None => self.column.time(self.stretch.start + at),
         }
     }
 
     #[inline]
     fn count_until(&self, from: usize, until_ms: i64) -> usize {
-        let until = match self.step_ms {
+        let len = self.stretch.len();
+        let until = match self.stretch.step_ms {
             _ if until_ms < self.first_ms => 0,
             Some(step_ms) if step_ms > 0 => {
                 let passed = (until_ms.saturating_sub(self.first_ms) / step_ms) as usize;
-                passed.saturating_add(1).min(self.len)
+                passed.saturating_add(1).min(len)
             }
             _ => {
-                let at = self.start + from;
-                return self.column.count_until(at, until_ms).min(self.len - from);
+                let at = self.stretch.start + from;
+                return self.column.count_until(at, until_ms).min(len - from);
             }
         };
         until.saturating_sub(from)

@@ -185,7 +185,7 @@ fn read(
             break;
         }
         for window in 0..count {
-            let mut of = facts.samples[if are_alike { 0 } else { window }];
+            let mut of = facts.samples(if are_alike { 0 } else { window });
             if are_alike {
                 of.first_ms += window as i64 * windows.step_ms;
                 of.last_ms += window as i64 * windows.step_ms;

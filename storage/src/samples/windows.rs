@@ -13,10 +13,10 @@
 
 use std::ops::Range;
 
-use model::{FilledWindows, WantedFact, WindowFacts, WindowSamples, Windows, widest};
+use model::{FilledWindows, LookupSteps, WantedFact, WindowFacts, WindowSamples, Windows, widest};
 use smallvec::SmallVec;
 
-use super::columns::{WholeSum, extreme_of};
+use super::columns::{FoundSamples, WholeSum, extreme_of};
 use super::piece::Piece;
 
 /// Minimum number of windows that are worth to be treated as alike.
@@ -68,12 +68,8 @@ struct Fall {
     before: f64,
 }
 
-/// Decreases in the windows, and those of the current window.
-struct Falls {
-    all: SmallVec<[Fall; 8]>,
-    from: usize,
-    to: usize,
-}
+/// Decreases in some windows, ascending.
+struct Falls(SmallVec<[Fall; 8]>);
 
 impl<'a> Pieces<'a> {
     pub(super) fn new() -> Pieces<'a> {
@@ -167,7 +163,7 @@ impl<'a> Pieces<'a> {
         let first_ms = self.pieces.get(first.piece).map_or(i64::MAX, |piece| piece.time(first.at));
         let empty_count = windows.count_before(first_ms);
         if empty_count > 0 {
-            facts.samples[0] = WindowSamples::default();
+            facts.set_samples(0, WindowSamples::default());
             let filled =
                 FilledWindows { windows: empty_count, are_alike: true, ..FilledWindows::default() };
             return (filled, place);
@@ -304,7 +300,7 @@ impl<'a> Pieces<'a> {
         facts: &mut WindowFacts,
     ) -> (FilledWindows, Place) {
         let moved = |place: Place, window: usize| self.moved(place, window * stride);
-        facts.samples[0] = self.samples_of(first, last);
+        facts.set_samples(0, self.samples_of(first, last));
         let mut windows = count;
         match wanted {
             WantedFact::Ends | WantedFact::Difference | WantedFact::Increase => {
@@ -367,55 +363,116 @@ impl<'a> Pieces<'a> {
         done
     }
 
-    /// Writes the facts of windows one by one.
+    /// Writes the facts of windows, whose samples are found one by one.
     fn fill_each(
         &self,
-        mut first: Place,
+        first: Place,
         windows: Windows,
         wanted: WantedFact,
         facts: &mut WindowFacts,
     ) -> (FilledWindows, Place) {
-        let mut filled = 0;
-        let (mut last, mut end) = (first, first);
-        let newest = self.newest(first, windows.end_ms(windows.count.min(EACH_MAX) - 1));
-        let mut falls = match wanted {
-            WantedFact::Increase => match self.falls(first, newest) {
-                Some(falls) => falls,
-                None => return (FilledWindows::default(), first),
-            },
-            _ => Falls { all: SmallVec::new(), from: 0, to: 0 },
+        let unknown = (FilledWindows::default(), first);
+        let Some(after_ms) = windows.first_end_ms.checked_sub(windows.span_ms) else {
+            return unknown;
         };
-        for window in 0..windows.count.min(EACH_MAX) {
-            first = self.after(first, windows.after_ms(window));
-            let end_ms = windows.end_ms(window);
-            if first.piece == self.pieces.len() || self.time(first) > end_ms {
-                facts.samples[window] = WindowSamples::default();
-                filled += 1;
-                continue;
-            }
-            let from = if self.number(last) < self.number(first) { first } else { last };
-            last = self.newest(from, end_ms);
-            facts.samples[window] = self.samples_of(first, last);
-            facts.first[window] = self.value(first);
-            let fact = &mut facts.fact[window];
-            let known = match wanted {
-                WantedFact::Ends => Some(self.value(last)),
-                WantedFact::Difference => Some(self.value(last) - self.value(first)),
-                WantedFact::Increase => {
-                    let mut rise = self.value(last) - self.value(first);
-                    let (from, to) = (self.number(first), self.number(last));
-                    falls.add(&mut rise, from, to).map(|()| rise)
-                }
-                WantedFact::Min | WantedFact::Max | WantedFact::Sum => {
-                    self.folded(first, last, wanted)
-                }
-            };
-            let Some(known) = known else { break };
-            *fact = known;
-            end = Place { at: last.at + 1, ..last };
-            filled += 1;
+        let count = windows.count.min(EACH_MAX);
+        let (mut firsts, mut lasts) = ([0; EACH_MAX], [0; EACH_MAX]);
+        let (firsts, lasts) = (&mut firsts[..count], &mut lasts[..count]);
+        let (starts, ends) = (lookups(after_ms, windows), lookups(windows.first_end_ms, windows));
+        let (first_ms, values) = (&mut facts.first_ms[..count], &mut facts.first[..count]);
+        self.find_next(
+            first.piece,
+            starts,
+            FoundSamples { at: firsts, times_ms: first_ms, values },
+        );
+        let (last_ms, values) = (&mut facts.last_ms[..count], &mut facts.fact[..count]);
+        self.find_newest(first.piece, ends, FoundSamples { at: lasts, times_ms: last_ms, values });
+        let counts = &mut facts.counts[..count];
+        for (count, (first, last)) in counts.iter_mut().zip(firsts.iter().zip(&*lasts)) {
+            *count = (last + 1).saturating_sub(*first);
         }
+        let filled = match wanted {
+            WantedFact::Ends => count,
+            WantedFact::Difference | WantedFact::Increase => {
+                let both = facts.fact[..count].iter_mut().zip(&facts.first);
+                widest(|| both.for_each(|(last, first)| *last -= *first));
+                if wanted == WantedFact::Increase {
+                    let Some(falls) = self.falls(first, self.place_of(lasts[count - 1])) else {
+                        return unknown;
+                    };
+                    falls.add_each(&mut facts.fact[..count], firsts, lasts)
+                } else {
+                    count
+                }
+            }
+            WantedFact::Min | WantedFact::Max | WantedFact::Sum => {
+                let is_known = |window: &usize| {
+                    if facts.counts[*window] == 0 {
+                        return true;
+                    }
+                    let ends = [firsts[*window], lasts[*window]].map(|at| self.place_of(at));
+                    let folded = self.folded(ends[0], ends[1], wanted);
+                    facts.fact[*window] = folded.unwrap_or(0.0);
+                    folded.is_some()
+                };
+                (0..count).take_while(is_known).count()
+            }
+        };
+        let last = (0..filled).rfind(|window| facts.counts[*window] > 0);
+        let end = last.map_or(first, |window| {
+            let last = self.place_of(lasts[window]);
+            Place { at: last.at + 1, ..last }
+        });
         (FilledWindows { windows: filled, ..FilledWindows::default() }, end)
+    }
+
+    /// Finds the newest sample up to each step, the first of which is not before `piece`. Writes
+    /// numbers in place of indices.
+    fn find_newest(&self, piece: usize, steps: LookupSteps, mut found: FoundSamples<'_>) {
+        let (mut next, mut done, count) = (piece, 0, found.at.len());
+        while done < count {
+            let later_ms = self.pieces.get(next + 1).map_or(i64::MAX, |later| later.time(0));
+            let end = steps.count_until(later_ms.saturating_sub(1)).min(count);
+            if end > done {
+                self.find_in(next, steps.from(done), 0, found.part(done..end));
+                done = end;
+            }
+            next += 1;
+        }
+    }
+
+    /// Finds the first sample after each step; for the first step it is in `piece`. Writes numbers in
+    /// place of indices, and the number after the last sample for steps without a later sample.
+    fn find_next(&self, piece: usize, steps: LookupSteps, mut found: FoundSamples<'_>) {
+        let (mut done, count) = (0, found.at.len());
+        for (next, piece) in self.pieces.iter().enumerate().skip(piece) {
+            let (first_ms, last_ms) = (piece.time(0), piece.time(piece.len() - 1));
+            let before = steps.count_until(first_ms.saturating_sub(1)).clamp(done, count);
+            let FoundSamples { at, times_ms, values } = found.part(done..before);
+            at.fill(self.numbers[next]);
+            times_ms.fill(first_ms);
+            values.fill(piece.value(0));
+            done = steps.count_until(last_ms.saturating_sub(1)).clamp(before, count);
+            if done > before {
+                self.find_in(next, steps.from(before), 1, found.part(before..done));
+            }
+        }
+        found.at[done..].fill(self.len);
+    }
+
+    /// Finds samples of a piece like [`Piece::find`], but writes numbers.
+    #[inline]
+    fn find_in(&self, piece: usize, steps: LookupSteps, ahead: usize, mut found: FoundSamples<'_>) {
+        let all = 0..found.at.len();
+        self.pieces[piece].find(steps, ahead, found.part(all));
+        found.at.iter_mut().for_each(|at| *at += self.numbers[piece]);
+    }
+
+    /// Returns the place of a sample.
+    #[inline]
+    fn place_of(&self, number: usize) -> Place {
+        let piece = self.numbers.partition_point(|first| *first <= number) - 1;
+        Place { piece, at: number - self.numbers[piece] }
     }
 
     #[inline]
@@ -448,7 +505,7 @@ impl<'a> Pieces<'a> {
                 return None;
             }
         }
-        Some(Falls { all, from: 0, to: 0 })
+        Some(Falls(all))
     }
 
     /// Returns the extreme or the sum of all values from `first` to `last`; `None` if it is not
@@ -471,6 +528,11 @@ impl<'a> Pieces<'a> {
     }
 }
 
+/// Returns times from `first_ms` on at the distance of windows.
+fn lookups(first_ms: i64, windows: Windows) -> LookupSteps {
+    LookupSteps { first_ms, step_ms: windows.step_ms, lookback_ms: i64::MAX }
+}
+
 impl Falls {
     /// Adds the values before the decreases to the increases of windows that move by `stride`
     /// samples; `ends` are the numbers of the first and last sample of the first window. Returns the
@@ -481,11 +543,11 @@ impl Falls {
             let start = fall.number.saturating_sub(ends.end).div_ceil(stride);
             start..(fall.number - ends.start).div_ceil(stride)
         };
-        let later = self.all.iter().skip(FALLS_MAX).map(seeing);
-        let mut pairs = self.all.iter().map(seeing).zip(later);
+        let later = self.0.iter().skip(FALLS_MAX).map(seeing);
+        let mut pairs = self.0.iter().map(seeing).zip(later);
         let too_many = pairs.find(|(earlier, later)| later.start < earlier.end);
         let count = too_many.map_or(rises.len(), |(_, later)| later.start.min(rises.len()));
-        for fall in &self.all {
+        for fall in &self.0 {
             let windows = seeing(fall);
             let windows = windows.start.min(count)..windows.end.min(count);
             rises[windows].iter_mut().for_each(|rise| *rise += fall.before);
@@ -493,25 +555,24 @@ impl Falls {
         count
     }
 
-    /// Adds the values before the decreases between two numbers, the first one exclusive. Later
-    /// calls have later numbers. Returns `None` if they are too many.
-    #[inline]
-    fn add(&mut self, rise: &mut f64, after: usize, until: usize) -> Option<()> {
-        let Falls { all, from, to } = self;
-        while all.get(*from).is_some_and(|fall| fall.number <= after) {
-            *from += 1;
+    /// Adds the values before the decreases to the increases of windows, given the numbers of their
+    /// first and last samples. Returns the number of windows up to the first one with too many
+    /// decreases.
+    fn add_each(&self, rises: &mut [f64], firsts: &[usize], lasts: &[usize]) -> usize {
+        let falls = &self.0[..];
+        let passed = |from: usize, number: usize| {
+            falls[from..].iter().take_while(|fall| fall.number <= number).count()
+        };
+        let (mut from, mut to) = (0, 0);
+        for (window, rise) in rises.iter_mut().enumerate().filter(|_| !falls.is_empty()) {
+            from += passed(from, firsts[window]);
+            to = to.max(from);
+            to += passed(to, lasts[window]);
+            if to - from > FALLS_MAX {
+                return window;
+            }
+            falls[from..to].iter().for_each(|fall| *rise += fall.before);
         }
-        *to = (*to).max(*from);
-        while all.get(*to).is_some_and(|fall| fall.number <= until) {
-            *to += 1;
-        }
-        let falls = &all[*from..*to];
-        if falls.len() > FALLS_MAX {
-            return None;
-        }
-        for fall in falls {
-            *rise += fall.before;
-        }
-        Some(())
+        rises.len()
     }
 }

@@ -287,7 +287,7 @@ fn gauges_are_summarized_except_for_their_increase() {
                     WantedFact::Min => values.iter().copied().fold(f64::INFINITY, f64::min),
                     _ => values.iter().copied().fold(f64::NEG_INFINITY, f64::max),
                 };
-                assert_eq!(facts.samples[window].count, values.len());
+                assert_eq!(facts.counts[window], values.len());
                 assert_eq!(facts.fact[window], expected, "{wanted:?} {window}");
             }
         }

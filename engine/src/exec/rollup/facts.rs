@@ -37,7 +37,7 @@ impl KnownWindows<'_> {
     #[inline]
     pub(super) fn window(&self, index: usize) -> KnownWindow {
         let (start_ms, end_ms) = (self.windows.after_ms(index), self.windows.end_ms(index));
-        let mut samples = self.facts.samples[if self.are_alike { 0 } else { index }];
+        let mut samples = self.facts.samples(if self.are_alike { 0 } else { index });
         if self.are_alike {
             let moved_ms = index as i64 * self.windows.step_ms;
             samples.first_ms += moved_ms;
@@ -76,7 +76,7 @@ impl<'a> KnownWindows<'a> {
         windows: Windows,
     ) -> Option<KnownWindows<'a>> {
         let FilledWindows { windows: count, are_alike, .. } = filled;
-        let are_empty = are_alike && facts.samples[0].count == 0;
+        let are_empty = are_alike && facts.counts[0] == 0;
         (!are_empty).then_some(KnownWindows { facts, are_alike, count, windows })
     }
 

@@ -13,14 +13,13 @@
 //! them. This format is used in memory only; chunks are stored.
 
 use std::borrow::Cow;
-use std::ops::Range;
 
 use model::{
     Advance, SampleBatch, StepRanges, TimeRange, is_any_stale, is_stale, prefetch, stale_nan,
     widest,
 };
 
-use super::stretches::Stretches;
+use super::stretches::{Stretch, Stretches};
 
 /// Maximum number of decimal places. Up to here both operands of the division are exact, so it
 /// rounds as parsing the decimal does.
@@ -56,8 +55,15 @@ pub(crate) struct Column {
 
 #[derive(Debug, PartialEq)]
 pub(super) enum Times {
-    Even { step_ms: i64 },
-    Near { step_ms: i64, off_ms: Box<[i16]> },
+    Even {
+        step_ms: i64,
+    },
+    /// Distances from evenly spaced times; `off_range` has the smallest and the largest one.
+    Near {
+        step_ms: i64,
+        off_ms: Box<[i16]>,
+        off_range: (i16, i16),
+    },
     Offsets(Box<[u32]>),
     Any(Box<[i64]>),
 }
@@ -81,7 +87,7 @@ impl Column {
         let (times, has_stale) = (Times::of(timestamps), is_any_stale(values));
         let is_divided = has_stale || matches!(times, Times::Offsets(_) | Times::Any(_));
         let stretches = is_divided.then(|| Stretches::of(timestamps, values)).flatten();
-        let stretches = stretches.filter(|stretches| has_stale || stretches.ranges.len() > 1);
+        let stretches = stretches.filter(|stretches| has_stale || stretches.count() > 1);
         let packed = match &stretches {
             Some(_) if has_stale => Cow::Owned(without_markers(values)),
             _ => Cow::Borrowed(values),
@@ -140,29 +146,26 @@ impl Column {
     }
 
     /// Calls `visit` with each stretch of samples without staleness markers that may have samples in
-    /// a range of time, and with the distance of its samples if they are evenly spaced. Returns
-    /// false if they are too many.
+    /// a range of time. Returns false if they are too many.
     #[inline]
-    pub(crate) fn each_stretch(
-        &self,
-        times: TimeRange,
-        mut visit: impl FnMut(Range<usize>, Option<i64>),
-    ) -> bool {
+    pub(crate) fn each_stretch(&self, times: TimeRange, mut visit: impl FnMut(Stretch)) -> bool {
         match &self.stretches {
             Some(stretches) => {
                 let first = self.count_until(0, times.start_ms.saturating_sub(1));
-                for range in stretches.ending_after(first) {
-                    let range = range.start as usize..range.end as usize;
-                    if self.time(range.start) > times.end_ms {
-                        break;
-                    }
-                    visit(range, stretches.step_ms);
-                }
+                let stretches = stretches.ending_after(first);
+                let is_seen = |stretch: &Stretch| self.time(stretch.start) <= times.end_ms;
+                stretches.take_while(is_seen).for_each(visit);
             }
             None if self.has_stale => return false,
-            None => visit(0..self.len(), self.even_step_ms()),
+            None => visit(self.as_stretch()),
         }
         true
+    }
+
+    /// Returns all samples as one stretch.
+    #[inline]
+    pub(super) fn as_stretch(&self) -> Stretch {
+        Stretch { start: 0, end: self.len(), step_ms: self.even_step_ms() }
     }
 
     pub(super) fn stretches(&self) -> Option<&Stretches> {
@@ -237,7 +240,7 @@ impl Column {
         let end = match &self.times {
             // Less than `len`, since the bound is before the last sample.
             Times::Even { step_ms } => ((until_ms - self.min_ms) / step_ms) as usize + 1,
-            Times::Near { step_ms, off_ms } => {
+            Times::Near { step_ms, off_ms, .. } => {
                 let time = |at: usize| self.min_ms + at as i64 * step_ms + i64::from(off_ms[at]);
                 let mut end = (((until_ms - self.min_ms) / step_ms) as usize + 1).min(len);
                 while end > 0 && time(end - 1) > until_ms {
@@ -383,7 +386,9 @@ impl Times {
         for step_ms in [rounded_ms, mean_ms].into_iter().filter(|step| *step > 0) {
             let off = |(time, at): (&i64, i64)| i16::try_from(time - min_ms - at * step_ms).ok();
             if let Some(off_ms) = times.iter().zip(0..).map(off).collect::<Option<Box<[i16]>>>() {
-                return Times::Near { step_ms, off_ms };
+                let min_max = off_ms.iter().min().copied().zip(off_ms.iter().max().copied());
+                let off_range = min_max.expect("a column has samples");
+                return Times::Near { step_ms, off_ms, off_range };
             }
         }
         if span_ms <= i64::from(u32::MAX) {
@@ -397,7 +402,9 @@ impl Times {
     fn get(&self, min_ms: i64, at: usize) -> i64 {
         match self {
             Times::Even { step_ms } => min_ms + at as i64 * step_ms,
-            Times::Near { step_ms, off_ms } => min_ms + at as i64 * step_ms + i64::from(off_ms[at]),
+            Times::Near { step_ms, off_ms, .. } => {
+                min_ms + at as i64 * step_ms + i64::from(off_ms[at])
+            }
             Times::Offsets(offsets) => min_ms + i64::from(offsets[at]),
             Times::Any(times) => times[at],
         }
@@ -414,7 +421,7 @@ impl Times {
                     time_ms = time_ms.wrapping_add(*step_ms);
                 }
             }
-            Times::Near { step_ms, off_ms } => {
+            Times::Near { step_ms, off_ms, .. } => {
                 let mut time_ms = min_ms + from as i64 * step_ms;
                 for (out, off_ms) in out.iter_mut().zip(&off_ms[range]) {
                     *out = time_ms + i64::from(*off_ms);
@@ -479,6 +486,21 @@ impl Values {
         }
     }
 
+    /// Writes the values at some indices.
+    #[inline]
+    pub(super) fn gather(&self, found: &[usize], out: &mut [f64]) {
+        let found = out.iter_mut().zip(found);
+        match self {
+            Values::Short { base, power, above } => {
+                found.for_each(|(out, at)| *out = (base + f64::from(above[*at])) / power);
+            }
+            Values::Long { base, power, above } => {
+                found.for_each(|(out, at)| *out = (base + f64::from(above[*at])) / power);
+            }
+            Values::Any(values) => found.for_each(|(out, at)| *out = values[*at]),
+        }
+    }
+
     #[inline]
     fn read(&self, from: usize, out: &mut [f64]) {
         let range = from..from + out.len();
@@ -491,7 +513,7 @@ impl Values {
 }
 
 fn unpack<T: Copy + Into<f64>>(base: f64, power: f64, above: &[T], out: &mut [f64]) {
-    unpack_each(base, power, above.iter(), out);
+    unpack_strided(base, power, above, 1, out);
 }
 
 /// Unpacks the first number, and then every `stride`th.
@@ -503,45 +525,43 @@ pub(super) fn unpack_strided<T: Copy + Into<f64>>(
     stride: usize,
     out: &mut [f64],
 ) {
-    match stride {
-        1 => unpack(base, power, above, out),
-        2 => unpack_chunked::<2, T>(base, power, above, out),
-        4 => unpack_chunked::<4, T>(base, power, above, out),
-        _ => unpack_each(base, power, above.iter().step_by(stride), out),
+    if power == 1.0 {
+        read_strided(above, stride, out, |above| base + above.into());
+    } else {
+        read_strided(above, stride, out, |above| (base + above.into()) / power);
     }
 }
 
-/// Unpacks every `STRIDE`th number. A constant stride is vectorized.
-fn unpack_chunked<const STRIDE: usize, T: Copy + Into<f64>>(
-    base: f64,
-    power: f64,
-    above: &[T],
-    out: &mut [f64],
+/// Reads the first element, and then every `stride`th.
+#[inline]
+pub(super) fn read_strided<T: Copy, U>(
+    all: &[T],
+    stride: usize,
+    out: &mut [U],
+    read: impl Fn(T) -> U + Copy,
 ) {
-    let (chunks, rest) = above.as_chunks::<STRIDE>();
-    let (whole, last) = out.split_at_mut(out.len().min(chunks.len()));
-    unpack_each(base, power, chunks.iter().map(|chunk| &chunk[0]), whole);
-    unpack_each(base, power, rest.iter().take(1), last);
+    match stride {
+        1 => widest(|| out.iter_mut().zip(all).for_each(|(out, from)| *out = read(*from))),
+        2 => read_chunked::<2, T, U>(all, out, read),
+        4 => read_chunked::<4, T, U>(all, out, read),
+        _ => {
+            let seen = all.iter().step_by(stride);
+            out.iter_mut().zip(seen).for_each(|(out, from)| *out = read(*from));
+        }
+    }
 }
 
-#[inline(always)]
-fn unpack_each<'a, T: Copy + Into<f64> + 'a>(
-    base: f64,
-    power: f64,
-    above: impl Iterator<Item = &'a T>,
-    out: &mut [f64],
+/// Reads every `STRIDE`th element. A constant stride is vectorized.
+#[inline]
+fn read_chunked<const STRIDE: usize, T: Copy, U>(
+    all: &[T],
+    out: &mut [U],
+    read: impl Fn(T) -> U + Copy,
 ) {
-    widest(|| {
-        if power == 1.0 {
-            for (out, above) in out.iter_mut().zip(above) {
-                *out = base + (*above).into();
-            }
-        } else {
-            for (out, above) in out.iter_mut().zip(above) {
-                *out = (base + (*above).into()) / power;
-            }
-        }
-    });
+    let (chunks, rest) = all.as_chunks::<STRIDE>();
+    let (whole, last) = out.split_at_mut(out.len().min(chunks.len()));
+    widest(|| whole.iter_mut().zip(chunks).for_each(|(out, chunk)| *out = read(chunk[0])));
+    last.iter_mut().zip(rest).for_each(|(out, from)| *out = read(*from));
 }
 
 /// Returns the whole number that yields exactly this value when divided by a power of ten.

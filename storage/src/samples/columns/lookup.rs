@@ -1,10 +1,11 @@
-//! Looks up the newest values of steps in a column.
+//! Looks up the newest samples of steps in a column.
 
 use std::ops::Range;
 
 use model::{FilledSteps, LookupSteps, stale_nan};
 
 use super::column::{Column, Times};
+use super::stretches::Stretch;
 
 /// Number of steps whose samples are found together.
 const FOUND_AT_ONCE: usize = 64;
@@ -33,17 +34,8 @@ impl Column {
         };
         let out = &mut out[..count];
         let are_all_seen = match self.stretches() {
-            Some(stretches) => self.fill_stretches(
-                newest,
-                steps,
-                stretches.ending_after(newest),
-                stretches.step_ms,
-                out,
-            ),
-            None => {
-                let all = SampleStretch { range: 0..self.len(), step_ms: self.even_step_ms() };
-                self.fill_stretch(&all, newest, steps, out) && !self.has_stale()
-            }
+            Some(stretches) => self.fill_stretches(steps, stretches.ending_after(newest), out),
+            None => self.fill_stretch(self.as_stretch(), steps, out) && !self.has_stale(),
         };
         let end = from + self.count_until(from, steps.time(count - 1));
         let last = end - 1;
@@ -56,36 +48,30 @@ impl Column {
         }
     }
 
-    /// Writes the values of steps that see samples from index `newest` on, in the stretches that end
-    /// after it. Returns whether each step has one.
+    /// Writes the values of steps, in stretches of which the first one is not after the first step.
+    /// Returns whether each step has one.
     fn fill_stretches(
         &self,
-        newest: usize,
         steps: LookupSteps,
-        stretches: &[Range<u32>],
-        step_ms: Option<i64>,
+        stretches: impl Iterator<Item = Stretch>,
         out: &mut [f64],
     ) -> bool {
         let (mut done, mut are_all_seen) = (0, true);
-        for range in stretches {
+        for stretch in stretches {
             if done == out.len() {
                 break;
             }
-            let range = range.start as usize..range.end as usize;
-            let before = steps.count_until(self.time(range.start).saturating_sub(1));
+            let before = steps.count_until(self.time(stretch.start).saturating_sub(1));
             if before > done {
                 // A staleness marker is newer than the stretch before.
                 let before = before.min(out.len());
                 out[done..before].fill(stale_nan());
                 (done, are_all_seen) = (before, false);
             }
-            let next_ms = if range.end < self.len() { self.time(range.end) } else { i64::MAX };
+            let next_ms = if stretch.end < self.len() { self.time(stretch.end) } else { i64::MAX };
             let end = steps.count_until(next_ms.saturating_sub(1)).min(out.len());
             if end > done {
-                let newest = newest.max(range.start);
-                let stretch = SampleStretch { range, step_ms };
-                let steps = steps.from(done);
-                are_all_seen &= self.fill_stretch(&stretch, newest, steps, &mut out[done..end]);
+                are_all_seen &= self.fill_stretch(stretch, steps.from(done), &mut out[done..end]);
                 done = end;
             }
         }
@@ -93,124 +79,203 @@ impl Column {
         are_all_seen && done == out.len()
     }
 
-    /// Writes the values of steps that see samples of a stretch, the first one from index `newest`
-    /// on. Returns whether each of them is within the lookback.
-    fn fill_stretch(
-        &self,
-        stretch: &SampleStretch,
-        newest: usize,
-        steps: LookupSteps,
-        out: &mut [f64],
-    ) -> bool {
-        if let Some(sample_ms) = stretch.step_ms
-            && sample_ms > 0
-            && steps.step_ms % sample_ms == 0
-        {
-            return self.fill_even(&stretch.range, sample_ms, steps, out);
-        }
-        let first_ms = self.min_ms();
-        match self.times() {
-            Times::Even { step_ms } => {
-                let time = |at: usize| first_ms + at as i64 * step_ms;
-                self.fill_found(&stretch.range, newest, steps, out, time)
-            }
-            Times::Near { step_ms, off_ms } => {
-                let time = |at: usize| first_ms + at as i64 * step_ms + i64::from(off_ms[at]);
-                self.fill_found(&stretch.range, newest, steps, out, time)
-            }
-            Times::Offsets(offsets) => {
-                let time = |at: usize| first_ms + i64::from(offsets[at]);
-                self.fill_found(&stretch.range, newest, steps, out, time)
-            }
-            Times::Any(times) => {
-                self.fill_found(&stretch.range, newest, steps, out, |at| times[at])
-            }
+    /// Writes the values of steps that see samples of a stretch. Returns whether each of them is
+    /// within the lookback.
+    fn fill_stretch(&self, stretch: Stretch, steps: LookupSteps, out: &mut [f64]) -> bool {
+        match self.regular(stretch, steps) {
+            Some(regular) => self.fill_regular(stretch, regular, steps, out),
+            None => self.fill_found(stretch, steps, out),
         }
     }
 
-    /// Each step sees the sample `stride` after that of the previous step, and later steps the last
-    /// sample.
-    fn fill_even(
+    /// Returns the newest samples of steps in a stretch, if each is a fixed number of samples after
+    /// that of the previous step, for all steps up to the last sample. The first step is not before
+    /// the first sample.
+    fn regular(&self, stretch: Stretch, steps: LookupSteps) -> Option<Regular> {
+        let (start, start_ms, sample_ms, off_range) = match (stretch.step_ms, self.times()) {
+            (Some(step_ms), _) => (stretch.start, self.time(stretch.start), step_ms, (0, 0)),
+            (None, Times::Near { step_ms, off_range, .. }) => {
+                (0, self.min_ms(), *step_ms, *off_range)
+            }
+            _ => return None,
+        };
+        if sample_ms < 1 || steps.step_ms < 1 || steps.step_ms % sample_ms != 0 {
+            return None;
+        }
+        let passed_ms = steps.first_ms - start_ms;
+        let (passed, rest_ms) = ((passed_ms / sample_ms) as usize, passed_ms % sample_ms);
+        let (min_off_ms, max_off_ms) = (i64::from(off_range.0), i64::from(off_range.1));
+        let ages_ms = rest_ms - max_off_ms..=rest_ms - min_off_ms;
+        let is_fixed = *ages_ms.start() >= 0 && *ages_ms.end() < sample_ms;
+        let is_seen = *ages_ms.end() < steps.lookback_ms;
+        if !is_fixed || !is_seen && *ages_ms.start() < steps.lookback_ms {
+            return None;
+        }
+        let stride = (steps.step_ms / sample_ms) as usize;
+        Some(Regular { first: start + passed, stride, is_seen })
+    }
+
+    /// Writes the values of steps with regular samples; later steps see the last sample.
+    fn fill_regular(
         &self,
-        range: &Range<usize>,
-        sample_ms: i64,
+        stretch: Stretch,
+        regular: Regular,
         steps: LookupSteps,
         out: &mut [f64],
     ) -> bool {
-        let passed_ms = steps.first_ms - self.time(range.start);
-        let (first, age_ms) = ((passed_ms / sample_ms) as usize, passed_ms % sample_ms);
-        let last = range.len() - 1;
-        let mut count = 0;
-        let mut is_seen = true;
-        if first <= last {
-            let stride = (steps.step_ms / sample_ms) as usize;
-            count = out.len().min((last - first) / stride + 1);
-            is_seen = age_ms < steps.lookback_ms;
-            if is_seen {
-                self.read_strided(range.start + first, stride, &mut out[..count]);
-            } else {
-                out[..count].fill(stale_nan());
-            }
+        let Regular { first, stride, is_seen } = regular;
+        let last = stretch.end - 1;
+        let left = last.checked_sub(first);
+        let count = left.map_or(0, |left| out.len().min(left / stride + 1));
+        if is_seen && count > 0 {
+            self.read_strided(first, stride, &mut out[..count]);
+        } else {
+            out[..count].fill(stale_nan());
         }
-        let (last_ms, newest) = (self.time(range.start + last), self.value(range.start + last));
+        let (last_ms, newest) = (self.time(last), self.value(last));
         let later = &mut out[count..];
         let old_ms = last_ms.saturating_add(steps.lookback_ms).saturating_sub(1);
         let seen = steps.count_until(old_ms).saturating_sub(count).min(later.len());
         let (seen, old) = later.split_at_mut(seen);
         seen.fill(newest);
         old.fill(stale_nan());
-        is_seen && old.is_empty()
+        (is_seen || count == 0) && old.is_empty()
     }
 
-    /// Finds the sample of each step near the expected distance from that of the previous one.
-    fn fill_found(
-        &self,
-        range: &Range<usize>,
-        newest: usize,
-        steps: LookupSteps,
-        out: &mut [f64],
-        time: impl Fn(usize) -> i64,
-    ) -> bool {
-        let (first, last) = (range.start, range.end - 1);
-        let sample_ms = time(last).saturating_sub(time(first)) / (last - first).max(1) as i64;
-        let stride = (steps.step_ms / sample_ms.max(1)) as usize;
-        let (mut at, mut are_all_seen, mut done) = (newest, true, 0);
-        for out in out.chunks_mut(FOUND_AT_ONCE) {
-            let mut found = [0; FOUND_AT_ONCE];
+    /// Finds the sample of each step, and writes its value.
+    fn fill_found(&self, stretch: Stretch, steps: LookupSteps, out: &mut [f64]) -> bool {
+        let (mut are_all_seen, mut done) = (true, 0);
+        for values in out.chunks_mut(FOUND_AT_ONCE) {
+            let steps = steps.from(done);
+            let mut all = [0; FOUND_AT_ONCE];
+            let found = &mut all[..values.len()];
             let mut old = 0_u64;
-            for (step, found) in found[..out.len()].iter_mut().enumerate() {
-                let step_ms = steps.time(done + step);
-                let mut moves = 0;
-                while at > first && time(at) > step_ms && moves < MOVES_MAX {
-                    (at, moves) = (at - 1, moves + 1);
-                }
-                while at < last && time(at + 1) <= step_ms && moves < MOVES_MAX {
-                    (at, moves) = (at + 1, moves + 1);
-                }
-                if moves == MOVES_MAX {
-                    let passed = first + self.count_until(first, step_ms);
-                    at = passed.saturating_sub(1).clamp(first, last);
-                }
-                *found = at;
-                old |= u64::from(step_ms - time(at) >= steps.lookback_ms) << step;
-                at = at.saturating_add(stride).min(last);
-            }
-            for (out, at) in out.iter_mut().zip(found) {
-                *out = self.value(at);
-            }
+            self.find_each(stretch, steps, found.len(), |step, at, time_ms| {
+                found[step] = at;
+                old |= u64::from(steps.time(step) - time_ms >= steps.lookback_ms) << step;
+            });
+            self.values().gather(found, values);
             are_all_seen &= old == 0;
             while old != 0 {
-                out[old.trailing_zeros() as usize] = stale_nan();
+                values[old.trailing_zeros() as usize] = stale_nan();
                 old &= old - 1;
             }
-            done += out.len();
+            done += values.len();
         }
         are_all_seen
     }
+
+    /// Finds the newest sample of a stretch up to each step, or the one `ahead` samples later. No step
+    /// is before the first sample, and no sample after the last one is found.
+    pub(crate) fn find(
+        &self,
+        stretch: Stretch,
+        steps: LookupSteps,
+        ahead: usize,
+        found: FoundSamples<'_>,
+    ) {
+        let FoundSamples { at: found, times_ms, values } = found;
+        self.find_each(stretch, steps, found.len(), |step, at, _| {
+            found[step] = at + ahead;
+            times_ms[step] = self.time(at + ahead);
+        });
+        self.values().gather(found, values);
+    }
+
+    /// Calls `visit` with each step, and the index and time of the newest sample of a stretch up to
+    /// it.
+    fn find_each(
+        &self,
+        stretch: Stretch,
+        steps: LookupSteps,
+        count: usize,
+        visit: impl FnMut(usize, usize, i64),
+    ) {
+        let (start, start_ms) = (stretch.start, self.time(stretch.start));
+        let first_ms = self.min_ms();
+        match (stretch.step_ms, self.times()) {
+            (Some(step_ms), _) => {
+                let time = |at: usize| start_ms + (at - start) as i64 * step_ms;
+                self.find_near(stretch, steps, count, time, visit);
+            }
+            (None, Times::Even { step_ms }) => {
+                let time = |at: usize| first_ms + at as i64 * step_ms;
+                self.find_near(stretch, steps, count, time, visit);
+            }
+            (None, Times::Near { step_ms, off_ms, .. }) => {
+                let time = |at: usize| first_ms + at as i64 * step_ms + i64::from(off_ms[at]);
+                self.find_near(stretch, steps, count, time, visit);
+            }
+            (None, Times::Offsets(offsets)) => {
+                let time = |at: usize| first_ms + i64::from(offsets[at]);
+                self.find_near(stretch, steps, count, time, visit);
+            }
+            (None, Times::Any(times)) => {
+                self.find_near(stretch, steps, count, |at| times[at], visit);
+            }
+        }
+    }
+
+    /// Finds the sample of each step near the expected distance from that of the previous one.
+    #[inline]
+    fn find_near(
+        &self,
+        stretch: Stretch,
+        steps: LookupSteps,
+        count: usize,
+        time: impl Fn(usize) -> i64,
+        mut visit: impl FnMut(usize, usize, i64),
+    ) {
+        let (first, last) = (stretch.start, stretch.end - 1);
+        let sample_ms = time(last).saturating_sub(time(first)) / (last - first).max(1) as i64;
+        let sample_ms = sample_ms.max(1);
+        let stride = (steps.step_ms.saturating_add(sample_ms / 2) / sample_ms) as usize;
+        let passed_ms = steps.first_ms.saturating_sub(time(first));
+        let mut at = first.saturating_add((passed_ms / sample_ms) as usize).min(last);
+        for step in 0..count {
+            let step_ms = steps.time(step);
+            let mut moves = 0;
+            while at > first && time(at) > step_ms && moves < MOVES_MAX {
+                (at, moves) = (at - 1, moves + 1);
+            }
+            while at < last && time(at + 1) <= step_ms && moves < MOVES_MAX {
+                (at, moves) = (at + 1, moves + 1);
+            }
+            if moves == MOVES_MAX {
+                let passed = first + self.count_until(first, step_ms);
+                at = passed.saturating_sub(1).clamp(first, last);
+            }
+            visit(step, at, time(at));
+            at = at.saturating_add(stride).min(last);
+        }
+    }
 }
 
-/// Consecutive samples, and their distance if they are evenly spaced.
-struct SampleStretch {
-    range: Range<usize>,
-    step_ms: Option<i64>,
+/// Indices, times and values of samples, as slices of one length to write to.
+pub(crate) struct FoundSamples<'a> {
+    pub(crate) at: &'a mut [usize],
+    pub(crate) times_ms: &'a mut [i64],
+    pub(crate) values: &'a mut [f64],
+}
+
+impl FoundSamples<'_> {
+    /// Returns a part to write to.
+    #[inline]
+    pub(crate) fn part(&mut self, range: Range<usize>) -> FoundSamples<'_> {
+        FoundSamples {
+            at: &mut self.at[range.clone()],
+            times_ms: &mut self.times_ms[range.clone()],
+            values: &mut self.values[range],
+        }
+    }
+}
+
+/// Newest samples of steps, a fixed number of samples apart.
+#[derive(Clone, Copy)]
+struct Regular {
+    /// Index for the first step; it may be after the last sample.
+    first: usize,
+    stride: usize,
+    /// True if the samples are within the lookback, false if none is.
+    is_seen: bool,
 }

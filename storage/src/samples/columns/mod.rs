@@ -20,4 +20,6 @@ pub(crate) use cache::{
 };
 pub(crate) use column::Column;
 pub(crate) use extremes::extreme_of;
+pub(crate) use lookup::FoundSamples;
+pub(crate) use stretches::Stretch;
 pub(crate) use values::WholeSum;

@@ -16,12 +16,29 @@ use model::{is_stale, stale_nan};
 const SAMPLES_PER_STRETCH: usize = 8;
 const STRETCHES_EXTRA: usize = 4;
 
-/// Stretches of a column, ascending; each has at least one sample.
+/// Consecutive samples of a column, at least one, without staleness markers.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Stretch {
+    pub(crate) start: usize,
+    pub(crate) end: usize,
+    /// Distance of the samples if they are evenly spaced.
+    pub(crate) step_ms: Option<i64>,
+}
+
+/// Stretches of a column, ascending.
 #[derive(Debug, PartialEq)]
 pub(super) struct Stretches {
     /// Distance of the samples of each stretch; `None` if they are not evenly spaced.
-    pub(super) step_ms: Option<i64>,
-    pub(super) ranges: Box<[Range<u32>]>,
+    step_ms: Option<i64>,
+    ranges: Box<[Range<u32>]>,
+}
+
+impl Stretch {
+    /// Returns the number of samples.
+    #[inline]
+    pub(crate) fn len(&self) -> usize {
+        self.end - self.start
+    }
 }
 
 impl Stretches {
@@ -38,6 +55,11 @@ impl Stretches {
         })
     }
 
+    /// Returns the number of stretches.
+    pub(super) fn count(&self) -> usize {
+        self.ranges.len()
+    }
+
     /// Returns the size in memory.
     pub(super) fn bytes(&self) -> usize {
         size_of::<Stretches>() + size_of_val(&*self.ranges)
@@ -45,24 +67,30 @@ impl Stretches {
 
     /// Returns the stretches that end after a sample.
     #[inline]
-    pub(super) fn ending_after(&self, at: usize) -> &[Range<u32>] {
-        &self.ranges[self.ranges.partition_point(|range| range.end as usize <= at)..]
+    pub(super) fn ending_after(&self, at: usize) -> impl Iterator<Item = Stretch> {
+        let first = self.ranges.partition_point(|range| range.end as usize <= at);
+        let (ranges, step_ms) = (&self.ranges[first..], self.step_ms);
+        ranges.iter().map(move |range| Stretch {
+            start: range.start as usize,
+            end: range.end as usize,
+            step_ms,
+        })
     }
 
     /// Returns whether a sample is a staleness marker.
     #[inline]
     pub(super) fn is_marker(&self, at: usize) -> bool {
-        self.ending_after(at).first().is_none_or(|range| at < range.start as usize)
+        self.ending_after(at).next().is_none_or(|stretch| at < stretch.start)
     }
 
     /// Writes the staleness markers among the values from index `from` on.
     pub(super) fn mark(&self, from: usize, out: &mut [f64]) {
         let end = from + out.len();
         let mut at = from;
-        for range in self.ending_after(from) {
-            let start = (range.start as usize).clamp(at, end);
+        for stretch in self.ending_after(from) {
+            let start = stretch.start.clamp(at, end);
             out[at - from..start - from].fill(stale_nan());
-            at = (range.end as usize).min(end);
+            at = stretch.end.min(end);
             if at == end {
                 return;
             }

@@ -140,11 +140,12 @@ proptest! {
         from in 0_usize..700,
         (offset, step, lookback) in (-50_i64..400, 1_i64..20, 1_i64..40),
         unit in prop_oneof![Just(15_000_i64), Just(1_000), Just(7_777)],
+        phase_ms in prop_oneof![Just(0_i64), 0_i64..15_000],
         limit in 0_i64..1_000,
     ) {
         let column = Column::new(&times, &values);
         let steps = LookupSteps {
-            first_ms: times[0] + offset * unit,
+            first_ms: times[0] + offset * unit + phase_ms,
             step_ms: step * unit,
             lookback_ms: lookback * unit,
         };
