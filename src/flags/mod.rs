@@ -282,7 +282,7 @@ pub struct Args {
     pub query_timeout: Duration,
 
     /// Maximum number of samples that one query may decode, and that its answer may have.
-    #[arg(long = "query.max-samples", value_name = "COUNT", default_value_t = 50_000_000, value_parser = parse_count::<u64, 1>)]
+    #[arg(long = "query.max-samples", value_name = "COUNT", default_value_t = 1_000_000_000, value_parser = parse_count::<u64, 1>)]
     pub query_samples_max: u64,
 
     /// Maximum number of series that one query may select. The default is twice that of

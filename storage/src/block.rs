@@ -21,7 +21,9 @@ use crate::varint::{
 /// Bytes of frames from which a block is full.
 pub(crate) const BLOCK_BYTES: usize = 48 << 10;
 /// Summaries are written next to samples if they have at most this part of the block's bytes.
-const SUMMARIES_SHARE: usize = 12;
+const SUMMARIES_SHARE: usize = 5;
+/// Summaries with at most a byte for this many samples are also written. Samples may have few bits.
+const SAMPLES_PER_SUMMARY_BYTE: usize = 12;
 const VERSION: u8 = 1;
 
 /// A block, as its run's directory lists it.
@@ -121,9 +123,13 @@ impl BlockBuilder {
         bytes.extend_from_slice(&[0; CHUNK_PADDING_BYTES]);
         let entry = BlockEntry { bytes: bytes.len() as u32, ..self.summarized_entry() };
         let summary_key = keys::summaries_of_block(&key);
-        let summaries = self.summaries.finish(&summary_key);
-        // Readers of short ranges would pay for larger ones.
-        let summaries = summaries.filter(|s| s.len() * SUMMARIES_SHARE <= bytes.len());
+        let samples = self.summaries.sample_count();
+        // The others would cost more than they save.
+        let is_small = |summaries: &Vec<u8>| {
+            summaries.len() * SUMMARIES_SHARE <= bytes.len()
+                || summaries.len() * SAMPLES_PER_SUMMARY_BYTE <= samples
+        };
+        let summaries = self.summaries.finish(&summary_key).filter(is_small);
         let mut values = vec![(key, bytes)];
         values.extend(summaries.map(|summaries| (summary_key, summaries)));
         BuiltBlock { entry, values }

@@ -67,8 +67,7 @@ pub struct Dataset {
     pub behavior: Behavior,
     /// Time between two of the 512 steps of a query in s.
     pub step_s: i64,
-    /// True if the ranges of functions are as long as a step, as those of Grafana's
-    /// `$__rate_interval` are over a long time.
+    /// True if the ranges of functions are as long as a step, like Grafana's `$__interval`.
     pub has_long_ranges: bool,
 }
 
@@ -137,6 +136,11 @@ const SMALL: Dataset = Dataset {
 };
 
 impl Dataset {
+    /// Returns the distance of the times at which queries may end, in s. Grafana aligns steps.
+    pub fn alignment_s(&self) -> i64 {
+        if self.has_long_ranges { self.step_s } else { 60 }
+    }
+
     /// Returns the number of series at any time.
     pub fn series_count(&self) -> usize {
         let gauges = 2 * self.gauge_pairs;

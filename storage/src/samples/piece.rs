@@ -101,11 +101,10 @@ impl<'a> Piece<'a> {
     /// Finds the newest sample up to each step, or the one `ahead` samples later. No step is before
     /// the first sample, and no sample after the last one is found.
     #[inline]
-    pub(super) fn find(&self, steps: LookupSteps, ahead: usize, mut found: FoundSamples<'_>) {
+    pub(super) fn find(&self, steps: LookupSteps, ahead: usize, found: &mut FoundSamples<'_>) {
         match self {
             Piece::Column(ColumnPiece { column, stretch, .. }) => {
-                let all = 0..found.at.len();
-                column.find(*stretch, steps, ahead, found.part(all));
+                column.find(*stretch, steps, ahead, found);
                 found.at.iter_mut().for_each(|at| *at -= stretch.start);
             }
             Piece::Tail(samples) => {

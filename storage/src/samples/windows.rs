@@ -9,7 +9,7 @@
 //! ```
 //!
 //! If the samples are evenly spaced and steps are a multiple apart, first and last samples move by
-//! the same number of samples from window to window. Otherwise they are found window by window.
+//! the same number of samples from window to window. Otherwise they are searched, piece by piece.
 
 use std::ops::Range;
 
@@ -21,8 +21,8 @@ use super::piece::Piece;
 
 /// Minimum number of windows that are worth to be treated as alike.
 const ALIKE_MIN: usize = 4;
-/// Maximum number of windows whose samples are found one by one, before later ones are tested for
-/// being alike.
+/// Maximum number of windows whose samples are searched, before later ones are tested for being
+/// alike.
 const EACH_MAX: usize = 64;
 /// Maximum number of decreases in a window. The sum of more depends on the order of additions in a
 /// way that only the reader of samples knows.
@@ -33,8 +33,8 @@ const FOLDED_MAX: usize = 2_048;
 const READS_MAX: i64 = 8;
 /// Maximum number of windows that read each packed value for an extreme.
 const EXTREME_READS_MAX: i64 = 64;
-/// Minimum number of samples from window to window, if windows overlap and are not alike. With fewer,
-/// reading all samples costs less.
+/// Minimum number of samples from window to window to search, if windows overlap. With fewer, reading
+/// all samples costs less.
 const NEW_SAMPLES_MIN: i64 = 2;
 
 /// Position of a sample.
@@ -363,7 +363,7 @@ impl<'a> Pieces<'a> {
         done
     }
 
-    /// Writes the facts of windows, whose samples are found one by one.
+    /// Writes the facts of windows, whose first and last samples are searched.
     fn fill_each(
         &self,
         first: Place,
@@ -376,6 +376,12 @@ impl<'a> Pieces<'a> {
             return unknown;
         };
         let count = windows.count.min(EACH_MAX);
+        let newest = self.newest(first, windows.end_ms(count - 1));
+        let falls = match wanted {
+            WantedFact::Increase => self.falls(first, newest),
+            _ => Some(Falls(SmallVec::new())),
+        };
+        let Some(falls) = falls else { return unknown };
         let (mut firsts, mut lasts) = ([0; EACH_MAX], [0; EACH_MAX]);
         let (firsts, lasts) = (&mut firsts[..count], &mut lasts[..count]);
         let (starts, ends) = (lookups(after_ms, windows), lookups(windows.first_end_ms, windows));
@@ -396,14 +402,7 @@ impl<'a> Pieces<'a> {
             WantedFact::Difference | WantedFact::Increase => {
                 let both = facts.fact[..count].iter_mut().zip(&facts.first);
                 widest(|| both.for_each(|(last, first)| *last -= *first));
-                if wanted == WantedFact::Increase {
-                    let Some(falls) = self.falls(first, self.place_of(lasts[count - 1])) else {
-                        return unknown;
-                    };
-                    falls.add_each(&mut facts.fact[..count], firsts, lasts)
-                } else {
-                    count
-                }
+                falls.add_each(&mut facts.fact[..count], firsts, lasts)
             }
             WantedFact::Min | WantedFact::Max | WantedFact::Sum => {
                 let is_known = |window: &usize| {
@@ -431,8 +430,8 @@ impl<'a> Pieces<'a> {
     fn find_newest(&self, piece: usize, steps: LookupSteps, mut found: FoundSamples<'_>) {
         let (mut next, mut done, count) = (piece, 0, found.at.len());
         while done < count {
-            let later_ms = self.pieces.get(next + 1).map_or(i64::MAX, |later| later.time(0));
-            let end = steps.count_until(later_ms.saturating_sub(1)).min(count);
+            let until = |later: &Piece<'_>| steps.count_until(later.time(0) - 1).min(count);
+            let end = self.pieces.get(next + 1).map_or(count, until);
             if end > done {
                 self.find_in(next, steps.from(done), 0, found.part(done..end));
                 done = end;
@@ -446,6 +445,9 @@ impl<'a> Pieces<'a> {
     fn find_next(&self, piece: usize, steps: LookupSteps, mut found: FoundSamples<'_>) {
         let (mut done, count) = (0, found.at.len());
         for (next, piece) in self.pieces.iter().enumerate().skip(piece) {
+            if done == count {
+                break;
+            }
             let (first_ms, last_ms) = (piece.time(0), piece.time(piece.len() - 1));
             let before = steps.count_until(first_ms.saturating_sub(1)).clamp(done, count);
             let FoundSamples { at, times_ms, values } = found.part(done..before);
@@ -463,8 +465,7 @@ impl<'a> Pieces<'a> {
     /// Finds samples of a piece like [`Piece::find`], but writes numbers.
     #[inline]
     fn find_in(&self, piece: usize, steps: LookupSteps, ahead: usize, mut found: FoundSamples<'_>) {
-        let all = 0..found.at.len();
-        self.pieces[piece].find(steps, ahead, found.part(all));
+        self.pieces[piece].find(steps, ahead, &mut found);
         found.at.iter_mut().for_each(|at| *at += self.numbers[piece]);
     }
 
@@ -528,7 +529,7 @@ impl<'a> Pieces<'a> {
     }
 }
 
-/// Returns times from `first_ms` on at the distance of windows.
+/// Returns steps from `first_ms` on at the distance of windows, without a limit to the age of samples.
 fn lookups(first_ms: i64, windows: Windows) -> LookupSteps {
     LookupSteps { first_ms, step_ms: windows.step_ms, lookback_ms: i64::MAX }
 }
@@ -563,8 +564,11 @@ impl Falls {
         let passed = |from: usize, number: usize| {
             falls[from..].iter().take_while(|fall| fall.number <= number).count()
         };
+        if falls.is_empty() {
+            return rises.len();
+        }
         let (mut from, mut to) = (0, 0);
-        for (window, rise) in rises.iter_mut().enumerate().filter(|_| !falls.is_empty()) {
+        for (window, rise) in rises.iter_mut().enumerate() {
             from += passed(from, firsts[window]);
             to = to.max(from);
             to += passed(to, lasts[window]);

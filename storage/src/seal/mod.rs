@@ -80,15 +80,18 @@ fn due(
     closed_window: Window,
     open: &BTreeMap<Window, u64>,
 ) -> BTreeSet<Window> {
-    let is_due = |(window, samples): &(&Window, &u64)| match extent {
-        SealExtent::All => true,
-        SealExtent::Closed if **window > closed_window => false,
-        SealExtent::Closed if closed_window > state.closed_window => true,
-        SealExtent::Closed => {
-            let is_at_rest = state.open.get(window) == Some(samples);
-            **samples
-                >= if is_at_rest { sizes.late_samples_at_rest } else { sizes.late_samples_max }
+    let is_at_rest = |(window, samples): &(&Window, &u64)| {
+        **window <= closed_window && state.open.get(window) == Some(samples)
+    };
+    let at_rest = open.iter().filter(is_at_rest).map(|(_, samples)| samples).sum::<u64>();
+    let is_due = |of_window: &(&Window, &u64)| match (extent, *of_window) {
+        (SealExtent::All, _) => true,
+        (SealExtent::Closed, (window, _)) if *window > closed_window => false,
+        (SealExtent::Closed, _) if closed_window > state.closed_window => true,
+        (SealExtent::Closed, (_, samples)) if is_at_rest(of_window) => {
+            *samples >= sizes.late_samples_at_rest || at_rest >= sizes.late_samples_max
         }
+        (SealExtent::Closed, (_, samples)) => *samples >= sizes.late_samples_max,
     };
     open.iter().filter(is_due).map(|(window, _)| *window).collect()
 }

@@ -36,6 +36,8 @@ pub(crate) struct SummaryBuilder {
     /// Id and length of the summaries of each series.
     series: Vec<(u32, usize)>,
     bodies: Vec<u8>,
+    /// Number of summarized samples, with staleness markers.
+    sample_count: usize,
     /// Times of the first series with summaries.
     common: Option<CommonTimes>,
     times: Vec<i64>,
@@ -51,6 +53,7 @@ impl SummaryBuilder {
         {
             let common = self.common.get_or_insert_with(|| CommonTimes::of(window, &summaries));
             encode_series(window, common, &summaries, &mut self.bodies);
+            self.sample_count += self.times.len();
         }
         self.series.push((id, self.bodies.len() - before));
     }
@@ -77,6 +80,11 @@ impl SummaryBuilder {
         let Some(window) = self.decode(frames) else { return false };
         let found = super::of_window(window, &self.times, &self.values);
         found.is_some_and(|all| all.iter().flatten().all(|summary| !summary.resets.is_nan()))
+    }
+
+    /// Returns the number of summarized samples.
+    pub(crate) fn sample_count(&self) -> usize {
+        self.sample_count
     }
 
     /// Returns whether there are series, and each has summaries.

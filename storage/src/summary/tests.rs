@@ -220,21 +220,29 @@ fn summaries_of_adjacent_parts_are_merged_unless_samples_are_between() {
 
 #[test]
 fn summaries_that_are_large_next_to_their_block_are_not_written() {
-    let build = |count: i64| {
+    let build_of = |count: i64, value: fn(f64) -> f64| {
         let times: Vec<i64> = (0..count).map(|at| at * 15_000).collect();
-        let values: Vec<f64> = times.iter().map(|time_ms| (*time_ms as f64).sqrt()).collect();
+        let values: Vec<f64> = times.iter().map(|time_ms| value(*time_ms as f64)).collect();
         let mut frames = Vec::new();
-        chunk::encode_with_starts(&times, &values, &[], &mut frames);
+        chunk::encode_packed(&times, &values, &mut frames);
         let mut builder = BlockBuilder::new(64);
         builder.push(0, &frames, TimeRange::new(times[0], times[times.len() - 1]));
         builder
     };
+    let build = |count| build_of(count, f64::sqrt);
     let key = keys::block(0, Window::new(0), Epoch::FIRST, 0);
     assert_eq!(build(20).finish(key.clone()).values.len(), 1);
     let [(_, block), (_, summaries)] = &build(480).finish(key.clone()).values[..] else {
         panic!("no summaries of many samples");
     };
-    assert!(summaries.len() * 12 <= block.len());
+    assert!(summaries.len() * 5 <= block.len());
+    // Samples that take almost no bytes.
+    let constant = |count| build_of(count, |_| 1e9).finish(key.clone()).values;
+    let [(_, block), (_, summaries)] = &constant(480)[..] else {
+        panic!("no summaries of constant samples");
+    };
+    assert!(summaries.len() * 5 > block.len() && summaries.len() * 12 <= 480);
+    assert_eq!(constant(120).len(), 1);
     // Without samples next to them, they have any size.
     let BuiltBlock { entry, values } = build(20).finish_summarized(&key);
     assert!(entry.is_summarized());

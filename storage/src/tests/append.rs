@@ -593,6 +593,32 @@ fn sealed_samples_are_neither_in_the_head_nor_replayed() {
 }
 
 #[test]
+fn many_windows_with_few_late_samples_are_sealed_once_no_more_come() {
+    harness::run(async {
+        let clock = Arc::new(ManualClock::new(40 * WINDOW_MS));
+        let options = StoreOptions { clock: clock as Arc<dyn Clock>, ..harness::options() };
+        let store = open_with(&harness::memory(), options).await.unwrap();
+        let series = labels(&[("a", "b")]);
+        let append = async |window: i64, count: i64| {
+            let samples: Vec<(i64, f64)> =
+                (0..count).map(|at| (window * WINDOW_MS + at, at as f64)).collect();
+            store.append(batch(&series, &samples)).await.unwrap();
+            store.maintain().await.unwrap();
+            store.stats().seals
+        };
+        assert_eq!(append(0, 1).await, 1, "the window that closed before the first check");
+        for window in 1..=14 {
+            assert_eq!(append(window, 150).await, 1, "few, and more may come");
+        }
+        assert_eq!(append(15, 150).await, 15, "all but the newest window");
+        store.maintain().await.unwrap();
+        assert_eq!(store.stats().seals, 15, "few");
+        let held: usize = read_all(&store).await.unwrap().iter().map(|(_, s)| s.len()).sum();
+        assert_eq!(held, 1 + 15 * 150);
+    });
+}
+
+#[test]
 fn much_that_comes_late_is_sealed_once_it_stops() {
     harness::run(async {
         let objects = harness::memory();

@@ -58,11 +58,12 @@ pub(super) enum Times {
     Even {
         step_ms: i64,
     },
-    /// Distances from evenly spaced times; `off_range` has the smallest and the largest one.
+    /// Distances from evenly spaced times, with the smallest and the largest one.
     Near {
         step_ms: i64,
         off_ms: Box<[i16]>,
-        off_range: (i16, i16),
+        off_min_ms: i16,
+        off_max_ms: i16,
     },
     Offsets(Box<[u32]>),
     Any(Box<[i64]>),
@@ -162,7 +163,8 @@ impl Column {
         true
     }
 
-    /// Returns all samples as one stretch.
+    /// Returns all samples as one stretch. Staleness markers may be among them if there are too many
+    /// to divide the samples.
     #[inline]
     pub(super) fn as_stretch(&self) -> Stretch {
         Stretch { start: 0, end: self.len(), step_ms: self.even_step_ms() }
@@ -386,9 +388,9 @@ impl Times {
         for step_ms in [rounded_ms, mean_ms].into_iter().filter(|step| *step > 0) {
             let off = |(time, at): (&i64, i64)| i16::try_from(time - min_ms - at * step_ms).ok();
             if let Some(off_ms) = times.iter().zip(0..).map(off).collect::<Option<Box<[i16]>>>() {
-                let min_max = off_ms.iter().min().copied().zip(off_ms.iter().max().copied());
-                let off_range = min_max.expect("a column has samples");
-                return Times::Near { step_ms, off_ms, off_range };
+                let off_min_ms = off_ms.iter().copied().min().unwrap_or(0);
+                let off_max_ms = off_ms.iter().copied().max().unwrap_or(0);
+                return Times::Near { step_ms, off_ms, off_min_ms, off_max_ms };
             }
         }
         if span_ms <= i64::from(u32::MAX) {
@@ -534,16 +536,16 @@ pub(super) fn unpack_strided<T: Copy + Into<f64>>(
 
 /// Reads the first element, and then every `stride`th.
 #[inline]
-pub(super) fn read_strided<T: Copy, U>(
+pub(super) fn read_strided<T: Copy>(
     all: &[T],
     stride: usize,
-    out: &mut [U],
-    read: impl Fn(T) -> U + Copy,
+    out: &mut [f64],
+    read: impl Fn(T) -> f64 + Copy,
 ) {
     match stride {
         1 => widest(|| out.iter_mut().zip(all).for_each(|(out, from)| *out = read(*from))),
-        2 => read_chunked::<2, T, U>(all, out, read),
-        4 => read_chunked::<4, T, U>(all, out, read),
+        2 => read_chunked::<2, T>(all, out, read),
+        4 => read_chunked::<4, T>(all, out, read),
         _ => {
             let seen = all.iter().step_by(stride);
             out.iter_mut().zip(seen).for_each(|(out, from)| *out = read(*from));
@@ -553,10 +555,10 @@ pub(super) fn read_strided<T: Copy, U>(
 
 /// Reads every `STRIDE`th element. A constant stride is vectorized.
 #[inline]
-fn read_chunked<const STRIDE: usize, T: Copy, U>(
+fn read_chunked<const STRIDE: usize, T: Copy>(
     all: &[T],
-    out: &mut [U],
-    read: impl Fn(T) -> U + Copy,
+    out: &mut [f64],
+    read: impl Fn(T) -> f64 + Copy,
 ) {
     let (chunks, rest) = all.as_chunks::<STRIDE>();
     let (whole, last) = out.split_at_mut(out.len().min(chunks.len()));

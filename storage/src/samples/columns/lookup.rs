@@ -82,20 +82,23 @@ impl Column {
     /// Writes the values of steps that see samples of a stretch. Returns whether each of them is
     /// within the lookback.
     fn fill_stretch(&self, stretch: Stretch, steps: LookupSteps, out: &mut [f64]) -> bool {
-        match self.regular(stretch, steps) {
-            Some(regular) => self.fill_regular(stretch, regular, steps, out),
+        match self.strided(stretch, steps) {
+            Some(strided) => self.fill_strided(stretch, strided, steps, out),
             None => self.fill_found(stretch, steps, out),
         }
     }
 
-    /// Returns the newest samples of steps in a stretch, if each is a fixed number of samples after
-    /// that of the previous step, for all steps up to the last sample. The first step is not before
-    /// the first sample.
-    fn regular(&self, stretch: Stretch, steps: LookupSteps) -> Option<Regular> {
-        let (start, start_ms, sample_ms, off_range) = match (stretch.step_ms, self.times()) {
-            (Some(step_ms), _) => (stretch.start, self.time(stretch.start), step_ms, (0, 0)),
-            (None, Times::Near { step_ms, off_range, .. }) => {
-                (0, self.min_ms(), *step_ms, *off_range)
+    /// Returns the newest samples of steps in a stretch, if they are a fixed number of samples apart.
+    /// The first step is not before the first sample.
+    ///
+    /// The sample at the expected time up to a step is between `age_min_ms` and `age_max_ms` old. If
+    /// both are within `0..sample_ms`, it is the newest one, however early or late it is. Steps are a
+    /// multiple of `sample_ms` apart, so this holds for all steps.
+    fn strided(&self, stretch: Stretch, steps: LookupSteps) -> Option<StridedSamples> {
+        let (start, start_ms, sample_ms, off_ms) = match (stretch.step_ms, self.times()) {
+            (Some(step_ms), _) => (stretch.start, self.time(stretch.start), step_ms, [0, 0]),
+            (None, Times::Near { step_ms, off_min_ms, off_max_ms, .. }) => {
+                (0, self.min_ms(), *step_ms, [*off_min_ms, *off_max_ms])
             }
             _ => return None,
         };
@@ -104,26 +107,25 @@ impl Column {
         }
         let passed_ms = steps.first_ms - start_ms;
         let (passed, rest_ms) = ((passed_ms / sample_ms) as usize, passed_ms % sample_ms);
-        let (min_off_ms, max_off_ms) = (i64::from(off_range.0), i64::from(off_range.1));
-        let ages_ms = rest_ms - max_off_ms..=rest_ms - min_off_ms;
-        let is_fixed = *ages_ms.start() >= 0 && *ages_ms.end() < sample_ms;
-        let is_seen = *ages_ms.end() < steps.lookback_ms;
-        if !is_fixed || !is_seen && *ages_ms.start() < steps.lookback_ms {
+        let [age_max_ms, age_min_ms] = off_ms.map(|off_ms| rest_ms - i64::from(off_ms));
+        let is_newest = age_min_ms >= 0 && age_max_ms < sample_ms;
+        let is_seen = age_max_ms < steps.lookback_ms;
+        if !is_newest || !is_seen && age_min_ms < steps.lookback_ms {
             return None;
         }
         let stride = (steps.step_ms / sample_ms) as usize;
-        Some(Regular { first: start + passed, stride, is_seen })
+        Some(StridedSamples { first: start + passed, stride, is_seen })
     }
 
-    /// Writes the values of steps with regular samples; later steps see the last sample.
-    fn fill_regular(
+    /// Writes the values of samples a fixed number apart; later steps see the last sample.
+    fn fill_strided(
         &self,
         stretch: Stretch,
-        regular: Regular,
+        strided: StridedSamples,
         steps: LookupSteps,
         out: &mut [f64],
     ) -> bool {
-        let Regular { first, stride, is_seen } = regular;
+        let StridedSamples { first, stride, is_seen } = strided;
         let last = stretch.end - 1;
         let left = last.checked_sub(first);
         let count = left.map_or(0, |left| out.len().min(left / stride + 1));
@@ -150,7 +152,7 @@ impl Column {
             let mut all = [0; FOUND_AT_ONCE];
             let found = &mut all[..values.len()];
             let mut old = 0_u64;
-            self.find_each(stretch, steps, found.len(), |step, at, time_ms| {
+            self.find_each(stretch, steps, 0, found.len(), |step, at, time_ms| {
                 found[step] = at;
                 old |= u64::from(steps.time(step) - time_ms >= steps.lookback_ms) << step;
             });
@@ -172,22 +174,23 @@ impl Column {
         stretch: Stretch,
         steps: LookupSteps,
         ahead: usize,
-        found: FoundSamples<'_>,
+        found: &mut FoundSamples<'_>,
     ) {
         let FoundSamples { at: found, times_ms, values } = found;
-        self.find_each(stretch, steps, found.len(), |step, at, _| {
-            found[step] = at + ahead;
-            times_ms[step] = self.time(at + ahead);
+        self.find_each(stretch, steps, ahead, found.len(), |step, at, time_ms| {
+            found[step] = at;
+            times_ms[step] = time_ms;
         });
         self.values().gather(found, values);
     }
 
-    /// Calls `visit` with each step, and the index and time of the newest sample of a stretch up to
-    /// it.
+    /// Calls `visit` with each of `count` steps, and with index and time of its sample; see
+    /// [`Column::find`].
     fn find_each(
         &self,
         stretch: Stretch,
         steps: LookupSteps,
+        ahead: usize,
         count: usize,
         visit: impl FnMut(usize, usize, i64),
     ) {
@@ -196,22 +199,22 @@ impl Column {
         match (stretch.step_ms, self.times()) {
             (Some(step_ms), _) => {
                 let time = |at: usize| start_ms + (at - start) as i64 * step_ms;
-                self.find_near(stretch, steps, count, time, visit);
+                self.find_near(stretch, steps, ahead, count, time, visit);
             }
             (None, Times::Even { step_ms }) => {
                 let time = |at: usize| first_ms + at as i64 * step_ms;
-                self.find_near(stretch, steps, count, time, visit);
+                self.find_near(stretch, steps, ahead, count, time, visit);
             }
             (None, Times::Near { step_ms, off_ms, .. }) => {
                 let time = |at: usize| first_ms + at as i64 * step_ms + i64::from(off_ms[at]);
-                self.find_near(stretch, steps, count, time, visit);
+                self.find_near(stretch, steps, ahead, count, time, visit);
             }
             (None, Times::Offsets(offsets)) => {
                 let time = |at: usize| first_ms + i64::from(offsets[at]);
-                self.find_near(stretch, steps, count, time, visit);
+                self.find_near(stretch, steps, ahead, count, time, visit);
             }
             (None, Times::Any(times)) => {
-                self.find_near(stretch, steps, count, |at| times[at], visit);
+                self.find_near(stretch, steps, ahead, count, |at| times[at], visit);
             }
         }
     }
@@ -222,6 +225,7 @@ impl Column {
         &self,
         stretch: Stretch,
         steps: LookupSteps,
+        ahead: usize,
         count: usize,
         time: impl Fn(usize) -> i64,
         mut visit: impl FnMut(usize, usize, i64),
@@ -245,7 +249,7 @@ impl Column {
                 let passed = first + self.count_until(first, step_ms);
                 at = passed.saturating_sub(1).clamp(first, last);
             }
-            visit(step, at, time(at));
+            visit(step, at + ahead, time(at + ahead));
             at = at.saturating_add(stride).min(last);
         }
     }
@@ -272,7 +276,7 @@ impl FoundSamples<'_> {
 
 /// Newest samples of steps, a fixed number of samples apart.
 #[derive(Clone, Copy)]
-struct Regular {
+struct StridedSamples {
     /// Index for the first step; it may be after the last sample.
     first: usize,
     stride: usize,

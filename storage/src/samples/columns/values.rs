@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::column::{Column, Times, Values, unpack_strided};
+use super::column::{Column, Times, Values, read_strided, unpack_strided};
 
 /// Sums of whole numbers below this are exact in every order of additions.
 const EXACT_MAX: f64 = (1_u64 << 53) as f64;
@@ -39,10 +39,7 @@ impl Column {
             Values::Long { base, power, above } => {
                 unpack_strided(*base, *power, &above[first..], stride, out);
             }
-            Values::Any(values) => {
-                let seen = values[first..].iter().step_by(stride);
-                out.iter_mut().zip(seen).for_each(|(out, value)| *out = *value);
-            }
+            Values::Any(values) => read_strided(&values[first..], stride, out, |value| value),
         }
     }
 

@@ -1,6 +1,7 @@
 //! Lookups of steps and facts of windows, from the columns and tails of a cursor's parts.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use model::{
     FilledSteps, FilledWindows, LookupSteps, SourceError, TimeRange, WINDOWS_MAX, WantedFact,
@@ -8,6 +9,7 @@ use model::{
 };
 
 use super::{Open, OpenColumn, PartsCursor};
+use crate::samples::columns::KeptColumn;
 use crate::samples::part::Part;
 use crate::samples::piece::Piece;
 use crate::samples::raw;
@@ -123,10 +125,9 @@ impl PartsCursor<'_> {
         let end = parts.end;
         for part in parts {
             let push = |at, piece| pieces.push(Position { part, at }, piece);
-            let decoded = self.decoded.iter().find(|(of, _)| *of == part);
-            let is_known = match decoded {
-                Some((_, column)) => Piece::each_of_column(column, times, push),
-                None => Piece::each_of(&self.parts.parts[part], times, push),
+            let is_known = match self.decoded_at(part) {
+                Ok(at) => Piece::each_of_column(&self.decoded[at].1, times, push),
+                Err(_) => Piece::each_of(&self.parts.parts[part], times, push),
             };
             if !is_known {
                 return (pieces, part);
@@ -150,9 +151,21 @@ impl PartsCursor<'_> {
         };
         let open = std::mem::replace(&mut self.open, Open::None);
         if let Open::Column { column: OpenColumn::Now(column), .. } = open {
-            self.decoded.push((part, column));
+            self.keep_decoded(part, column);
         }
         Some(place)
+    }
+
+    /// Returns the position of the column of a part among those decoded, otherwise where it belongs.
+    #[inline]
+    fn decoded_at(&self, part: usize) -> Result<usize, usize> {
+        self.decoded.binary_search_by_key(&part, |(of, _)| *of)
+    }
+
+    fn keep_decoded(&mut self, part: usize, column: Arc<KeptColumn>) {
+        if let Err(at) = self.decoded_at(part) {
+            self.decoded.insert(at, (part, column));
+        }
     }
 
     /// Moves to a sample of a part; all parts that were read before are groups of their own.
@@ -166,8 +179,8 @@ impl PartsCursor<'_> {
             Part::Column(column) => Open::Column { column: OpenColumn::Loaded(column), at },
             Part::Tail(tail) => Open::Raw { rest: &tail.samples()[at..], starts: &[] },
             _ => {
-                let index = self.decoded.iter().position(|(of, _)| *of == part);
-                let (_, column) = self.decoded.remove(index.expect("it was decoded to be read"));
+                let at = self.decoded_at(part).expect("it was decoded to be read");
+                let (_, column) = self.decoded.remove(at);
                 Open::Column { column: OpenColumn::Now(column), at }
             }
         };
@@ -183,10 +196,10 @@ impl PartsCursor<'_> {
         match (&self.parts.parts[part], self.columns) {
             (Part::Column(_) | Part::Tail(_), _) => Ok(true),
             (Part::Run(run), Some(columns)) => {
-                if !self.decoded.iter().any(|(of, _)| *of == part) {
+                if self.decoded_at(part).is_err() {
                     let damaged = |error| self.damaged(&self.parts.parts[part], error);
                     let column = column_of(run, columns).map_err(damaged)?;
-                    self.decoded.push((part, column));
+                    self.keep_decoded(part, column);
                 }
                 Ok(true)
             }
