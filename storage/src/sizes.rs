@@ -26,8 +26,6 @@ pub struct Sizes {
     /// Late samples of a window from which it is sealed again even while more of them come. Also late
     /// samples of all windows to which no more come, from which these are sealed.
     pub(crate) late_samples_max: u64,
-    /// Number of partitions of a selection for each task that loads them.
-    pub(crate) task_partitions_min: usize,
     /// Maximum number of series that drop deleted samples in one turn between commits: some hundred
     /// microseconds.
     pub(crate) drop_series_max: u64,
@@ -68,7 +66,6 @@ impl Default for Sizes {
             delete_keys: 10_000,
             late_samples_at_rest: 256 << 10,
             late_samples_max: 8 << 20,
-            task_partitions_min: 8,
             drop_series_max: 256,
             compared_series_max: 64,
             halved_series_min: 1 << 16,

@@ -36,12 +36,13 @@ const PROMETHEUS_FLAGS: [&str; 4] = [
     "--log.level=warn",
 ];
 
-const VICTORIA_METRICS_FLAGS: [&str; 7] = [
+const VICTORIA_METRICS_FLAGS: [&str; 8] = [
     "-retentionPeriod=100y",
     "-search.latencyOffset=0s",
     "-search.disableCache",
     "-search.maxUniqueTimeseries=1000000",
     "-search.maxSeries=1000000",
+    "-search.maxPointsSubqueryPerTimeseries=1000000",
     "-search.maxQueryDuration=5m",
     "-loggerLevel=WARN",
 ];

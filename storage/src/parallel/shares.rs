@@ -7,7 +7,6 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use model::SourceError;
-use tokio::task::JoinError;
 
 use crate::sizes::Sizes;
 
@@ -66,7 +65,7 @@ where
     let begun: Vec<_> = shares.into_iter().map(begin).collect();
     let mut done = Vec::with_capacity(begun.len());
     for share in begun {
-        done.push(of_task(share.await)?.map_err(Into::into)?);
+        done.push(joined(share).await?.map_err(Into::into)?);
     }
     Ok(done)
 }
@@ -75,14 +74,11 @@ where
 pub(crate) async fn apart<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, SourceError> {
-    of_task(tokio::task::spawn_blocking(work).await)
+    joined(tokio::task::spawn_blocking(work)).await
 }
 
-/// Returns the result of a task.
-///
-/// Panics: the task has panicked.
-pub(crate) fn of_task<T>(ended: Result<T, JoinError>) -> Result<T, SourceError> {
-    match ended {
+async fn joined<T>(task: tokio::task::JoinHandle<T>) -> Result<T, SourceError> {
+    match task.await {
         Ok(done) => Ok(done),
         Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
         Err(error) => Err(SourceError::Unavailable(error.to_string())),

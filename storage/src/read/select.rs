@@ -1,9 +1,9 @@
 //! Resolves and loads a selection.
 
 use std::collections::BTreeSet;
-use std::num::NonZero;
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use futures::FutureExt;
 use futures::stream::{self, StreamExt, TryStreamExt};
@@ -12,21 +12,17 @@ use model::{
     SourceError, TimeRange,
 };
 
-use tokio::task::JoinSet;
-
 use super::partition::{self, PartitionSelection};
 use super::summaries::WantedSummaries;
 use crate::core::Core;
-use crate::delete::TombstoneSnapshot;
 use crate::head::Matching;
-use crate::index::partition::PartitionIndex;
 use crate::index::prune;
 use crate::loaded::kept::{HeldOnce, SharedSeries};
 use crate::loaded::newest::{self, Newest, NewestSample, NewestSeries, NewestSet};
 use crate::loaded::order::{FoundSeries, Ordered, order, sort_by_labels};
 use crate::loaded::set::{LoadedSeries, LoadedSet};
-use crate::lsm::{Lsm, OBJECT_STORE, ReadGuard};
-use crate::parallel::shares::{apart, in_shares, of_task};
+use crate::lsm::{OBJECT_STORE, ReadGuard};
+use crate::parallel::shares::{apart, in_shares};
 use crate::samples::part::{Part, Parts, TailRoom};
 use crate::samples::series_parts::SeriesParts;
 use crate::summary::edges::{Edges, Replaced};
@@ -39,8 +35,6 @@ pub(super) const SERIES_BYTES: usize = 128;
 const PARTITIONS_AT_ONCE: usize = 32;
 /// Maximum number of partitions whose summaries are loaded concurrently: they are small.
 const SUMMARIES_AT_ONCE: usize = 192;
-/// Maximum number of tasks that load the partitions of a selection.
-const TASKS_MAX: usize = 8;
 /// Number of series that are visited, copied and charged together.
 const VISITED_AT_ONCE: usize = 64;
 
@@ -136,26 +130,27 @@ async fn load(
     let tombstones = core.tombstones.all();
     let mut charge = Reservation::empty(budget);
     let InHead { found, newest } = select_head(core, selection, range, &mut charge, budget).await?;
+    let mut lists = Vec::new();
     let summaries = edges.map(|edges| WantedSummaries::new(edges, windows_of(&found)));
+    let summaries = summaries.as_ref();
     let (lsm, partitions) = core.partitions_between(range);
     let lsm = lsm.for_query(budget);
     let partitions = prune(&lsm, partitions, &selection.matchers, budget).await?;
-    let loads = PartitionLoads {
-        core: Arc::clone(core),
-        lsm,
-        tombstones,
-        matchers: selection.matchers.clone(),
-        range,
-        summaries,
-        newest,
-        budget: budget.clone(),
-    };
-    let (PartitionLoads { newest, summaries, .. }, loaded) = load_all(loads, partitions).await?;
-    let mut lists = Vec::with_capacity(loaded.len() + 2);
-    for (series, of_partition) in loaded {
+    let loads: Vec<BoxFuture<'_, _>> = partitions
+        .iter()
+        .map(|index| {
+            let (lsm, tombstones, matchers) = (&lsm, &tombstones, &selection.matchers[..]);
+            let wanted = PartitionSelection { lsm, index, tombstones, matchers, range, summaries };
+            load_partition(core, wanted, &newest, budget).boxed()
+        })
+        .collect();
+    let at_once = if summaries.is_some() { SUMMARIES_AT_ONCE } else { PARTITIONS_AT_ONCE };
+    let mut loads = stream::iter(loads).buffered(at_once);
+    while let Some((series, of_partition)) = loads.try_next().await? {
         charge.absorb(of_partition);
         lists.push(series);
     }
+    drop(loads);
     core.index.trim();
     if found.is_empty() && lists.iter().all(Vec::is_empty) {
         let charged_bytes = charge.bytes();
@@ -165,8 +160,7 @@ async fn load(
     // The order of writing: earlier partitions first, the head last.
     lists.push(found);
     lists.push(newest::found(newest));
-    let is_used = |summaries: WantedSummaries| summaries.are_used.into_inner();
-    let is_partial = summaries.is_some_and(is_used);
+    let is_partial = summaries.is_some_and(|summaries| summaries.are_used.load(Ordering::Relaxed));
     let edges = edges.filter(|edges| is_partial && edges.replaced() == Replaced::ByFacts);
     let Ordered { series, encoded_bytes } =
         order(&core.options.sizes, lists, range, edges, budget).await?;
@@ -193,86 +187,20 @@ fn windows_of(found: &[FoundSeries]) -> BTreeSet<Window> {
     windows
 }
 
-/// Inputs that the tasks which load partitions share.
-struct PartitionLoads {
-    core: Arc<Core>,
-    lsm: Lsm,
-    tombstones: TombstoneSnapshot,
-    matchers: Vec<Matcher>,
-    range: TimeRange,
-    summaries: Option<WantedSummaries>,
-    /// Series whose newest sample is later than all sealed ones in the range are unwanted.
-    newest: Vec<Newest>,
-    budget: Budget,
-}
-
-/// Series of a partition, and their memory charge.
-type LoadedPartition = (Vec<FoundSeries>, Reservation);
-
-/// Loads partitions, many of them by several tasks, which decode at the same time. Returns the
-/// partitions in order.
-async fn load_all(
-    loads: PartitionLoads,
-    partitions: Vec<Arc<PartitionIndex>>,
-) -> Result<(PartitionLoads, Vec<LoadedPartition>), SourceError> {
-    let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
-    let tasks =
-        (partitions.len() / loads.core.options.sizes.task_partitions_min).min(cores).min(TASKS_MAX);
-    if tasks < 2 {
-        let loaded = loads.load(&partitions, 1).await?;
-        return Ok((loads, loaded));
-    }
-    let loads = Arc::new(loads);
-    // Ends its tasks if one of them fails, or if the selection is cancelled.
-    let mut set = JoinSet::new();
-    for (at, share) in partitions.chunks(partitions.len().div_ceil(tasks)).enumerate() {
-        set.spawn(load_share(Arc::clone(&loads), at, share.to_vec(), tasks));
-    }
-    let mut shares = Vec::with_capacity(tasks);
-    while let Some(share) = set.join_next().await {
-        shares.push(of_task(share)??);
-    }
-    shares.sort_unstable_by_key(|(at, _)| *at);
-    let loaded = shares.into_iter().flat_map(|(_, loaded)| loaded).collect();
-    let loads = Arc::into_inner(loads).expect("a task drops its arguments before it ends");
-    Ok((loads, loaded))
-}
-
-/// Loads a share of the partitions as one of some tasks. Returns it with its position.
-async fn load_share(
-    loads: Arc<PartitionLoads>,
-    at: usize,
-    partitions: Vec<Arc<PartitionIndex>>,
-    tasks: usize,
-) -> Result<(usize, Vec<LoadedPartition>), SourceError> {
-    Ok((at, loads.load(&partitions, tasks).await?))
-}
-
-impl PartitionLoads {
-    /// Loads partitions, as one of some tasks.
-    async fn load(
-        &self,
-        partitions: &[Arc<PartitionIndex>],
-        tasks: usize,
-    ) -> Result<Vec<LoadedPartition>, SourceError> {
-        let at_once = if self.summaries.is_some() { SUMMARIES_AT_ONCE } else { PARTITIONS_AT_ONCE };
-        let loads: Vec<BoxFuture<'_, _>> =
-            partitions.iter().map(|index| self.load_one(index).boxed()).collect();
-        stream::iter(loads).buffered((at_once / tasks).max(1)).try_collect().await
-    }
-
-    async fn load_one(&self, index: &Arc<PartitionIndex>) -> Result<LoadedPartition, SourceError> {
-        let PartitionLoads { core, lsm, tombstones, matchers, range, newest, budget, .. } = self;
-        budget.check()?;
-        let mut charge = Reservation::empty(budget);
-        let mut add = |bytes| charge.grow(bytes as u64).map_err(SourceError::from);
-        let unwanted = |sealed_ms| newest::ids_after(newest, index.partition, sealed_ms);
-        let summaries = self.summaries.as_ref();
-        let wanted =
-            PartitionSelection { lsm, index, tombstones, matchers, range: *range, summaries };
-        let loaded = partition::load(core, &wanted, &unwanted, &mut add, budget).await?;
-        Ok((loaded.series, charge))
-    }
+/// Loads a partition for a selection, and returns its memory charge. Series whose `newest` sample
+/// is later than all sealed ones in the range are unwanted.
+async fn load_partition(
+    core: &Arc<Core>,
+    wanted: PartitionSelection<'_>,
+    newest: &[Newest],
+    budget: &Budget,
+) -> Result<(Vec<FoundSeries>, Reservation), SourceError> {
+    budget.check()?;
+    let mut charge = Reservation::empty(budget);
+    let mut add = |bytes| charge.grow(bytes as u64).map_err(SourceError::from);
+    let unwanted = |sealed_ms| newest::ids_after(newest, wanted.index.partition, sealed_ms);
+    let loaded = partition::load(core, &wanted, &unwanted, &mut add, budget).await?;
+    Ok((loaded.series, charge))
 }
 
 /// Returns the matching series of the head, sorted by labels as far as their order is known.

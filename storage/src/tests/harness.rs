@@ -81,7 +81,6 @@ impl Sizes {
             delete_keys: 4,
             late_samples_at_rest: 200,
             late_samples_max: 2000,
-            task_partitions_min: 1,
             drop_series_max: 1,
             compared_series_max: 1,
             halved_series_min: 4,
