@@ -121,6 +121,12 @@ impl Resolved {
         Resolved { labels: Arc::new(labels), metrics }
     }
 
+    /// Returns whether another partition has the same series, in the same order.
+    pub(crate) fn has_series_of(&self, other: &Resolved) -> bool {
+        let (ours, theirs) = (&self.labels[..], &other.labels[..]);
+        ours.len() == theirs.len() && ours.iter().zip(theirs).all(|(a, b)| a.1 == b.1)
+    }
+
     /// Returns the size in memory; the labels themselves are those of the index.
     fn bytes(&self) -> usize {
         let metrics = self.metrics.values().map(|ids| RESULT_BYTES + bitmap_bytes(ids));

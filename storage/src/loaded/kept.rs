@@ -50,7 +50,7 @@ pub(crate) type HeldOnce = OnceLock<HeldBytes>;
 
 #[derive(Debug)]
 struct KeptSet {
-    /// Without windows unless samples are missing.
+    /// Without windows unless samples may be missing.
     selection: Selection,
     /// Number of the last write before the series were loaded.
     version: u64,
@@ -85,7 +85,7 @@ impl KeptSet {
 }
 
 impl SharedSeries {
-    /// Returns whether samples are missing that the selection's windows do not need.
+    /// Returns whether samples may be missing that the selection's windows do not need.
     fn is_partial(&self) -> bool {
         matches!(self, SharedSeries::Loaded(loaded) if loaded.is_partial)
     }

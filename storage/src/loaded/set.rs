@@ -27,7 +27,7 @@ pub(crate) struct LoadedSeries {
     pub(crate) series: Vec<(Labels, SeriesParts)>,
     /// Bytes of the samples.
     pub(crate) encoded_bytes: usize,
-    /// True if samples are missing that the selection's windows do not need.
+    /// True if samples may be missing that the selection's windows do not need.
     pub(crate) is_partial: bool,
     /// Boundaries of the wanted windows, if there are summaries in place of samples.
     pub(crate) edges: Option<Edges>,

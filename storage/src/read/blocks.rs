@@ -26,6 +26,7 @@ use crate::parallel::yielder::Yielder;
 use crate::samples::columns::{self, BlockKey, BlockSlots, ColumnCache, KeptColumn};
 use crate::samples::part::{Frame, Part, Parts, Run};
 use crate::sizes::Sizes;
+use crate::summary::edges::Edges;
 use crate::value;
 use crate::window::Window;
 
@@ -75,6 +76,36 @@ pub(crate) struct BlockSource<'a> {
     pub(crate) counters: &'a CoreCounters,
 }
 
+/// Times of a selection.
+#[derive(Clone, Copy)]
+struct WantedTimes {
+    range: TimeRange,
+    /// Windows of the query, which see parts of the range.
+    edges: Option<Edges>,
+}
+
+impl WantedTimes {
+    /// Returns whether floats of a range of time are wanted.
+    #[inline]
+    fn include(&self, times: TimeRange) -> bool {
+        self.range.overlaps(times) && self.edges.is_none_or(|edges| edges.see(times))
+    }
+
+    /// Returns whether a frame is wanted. Histograms between windows are, as reset hints of later ones
+    /// refer to them.
+    fn include_frame(&self, header: &FrameHeader) -> bool {
+        let times = TimeRange::new(header.min_ms, header.max_ms);
+        match header.encoding.is_histograms() {
+            true => self.range.overlaps(times),
+            false => self.include(times),
+        }
+    }
+
+    fn include_column(&self, column: &KeptColumn) -> bool {
+        self.include(TimeRange::new(column.min_ms(), column.max_ms()))
+    }
+}
+
 impl BlockSource<'_> {
     /// Adds the parts of a series in a run, without deleted samples.
     fn push(
@@ -98,7 +129,8 @@ impl BlockSource<'_> {
     }
 }
 
-/// Loads the parts of some series in a range, the earlier write first.
+/// Loads the parts of some series in a range, the earlier write first. Floats that no window sees
+/// may be missing.
 ///
 /// `labels` ascend by id; `charge` is called before bytes are read.
 pub(crate) async fn load(
@@ -109,16 +141,17 @@ pub(crate) async fn load(
     charge: &mut (dyn FnMut(usize) -> Result<(), SourceError> + Send),
     yielder: &mut Yielder,
 ) -> Result<Vec<Parts>, SourceError> {
+    let times = WantedTimes { range, edges: source.summaries.map(|wanted| wanted.edges) };
     // Columns also hold deleted samples.
     if source.masks.is_empty()
-        && let Some(kept) = all_kept(source, &runs, labels, range).await?
+        && let Some(kept) = all_kept(source, &runs, labels, times).await?
     {
         charge(kept.bytes)?;
         source.columns.count_hits(kept.column_count);
         return Ok(kept.parts);
     }
     // Boxed like all futures that read the LSM, see the index of a partition.
-    Box::pin(read(source, runs, labels, range, charge, yielder)).await
+    Box::pin(read(source, runs, labels, times, charge, yielder)).await
 }
 
 /// Reads the parts of some series as [`load`], not all of which are cached as columns.
@@ -126,7 +159,7 @@ async fn read(
     source: &BlockSource<'_>,
     mut runs: Vec<(u64, Vec<WantedRun>)>,
     labels: &Arc<Vec<(u32, Labels)>>,
-    range: TimeRange,
+    times: WantedTimes,
     charge: &mut (dyn FnMut(usize) -> Result<(), SourceError> + Send),
     yielder: &mut Yielder,
 ) -> Result<Vec<Parts>, SourceError> {
@@ -134,7 +167,7 @@ async fn read(
     if let Some(wanted) = source.summaries {
         summaries::load(source, wanted, &mut runs, labels, &mut parts, charge, yielder).await?;
     }
-    check_samples(&runs, range)?;
+    check_samples(&runs, times.range)?;
     let bytes = use_cached_columns(source, &mut runs, labels, yielder).await?;
     charge(bytes)?;
     let budget = yielder.budget().clone();
@@ -151,10 +184,7 @@ async fn read(
                 match want {
                     BlockRequest::Nothing | BlockRequest::Summaries => {}
                     BlockRequest::Columns(kept) => {
-                        let overlapping = kept.iter().filter(|(_, column)| {
-                            column.min_ms() <= range.end_ms && column.max_ms() >= range.start_ms
-                        });
-                        for (at, column) in overlapping {
+                        for (at, column) in kept.iter().filter(|(_, c)| times.include_column(c)) {
                             let part = Part::Column(Arc::clone(column));
                             source.push(
                                 Parts::from_iter([part]),
@@ -172,7 +202,7 @@ async fn read(
                         let first_id = entry.first_id;
                         let block_key =
                             BlockKey { metric: *metric, window: *window, epoch: *epoch, first_id };
-                        let block = ReadBlock { key, bytes, block_key, labels, range };
+                        let block = ReadBlock { key, bytes, block_key, labels, times };
                         block.push_parts(source, charge, &mut parts)?;
                     }
                 }
@@ -237,7 +267,7 @@ async fn all_kept(
     source: &BlockSource<'_>,
     runs: &[(u64, Vec<WantedRun>)],
     labels: &Arc<Vec<(u32, Labels)>>,
-    range: TimeRange,
+    times: WantedTimes,
 ) -> Result<Option<KeptParts>, SourceError> {
     let mut blocks = Vec::new();
     for (metric, runs) in runs {
@@ -258,7 +288,7 @@ async fn all_kept(
     let share = {
         let labels = Arc::clone(labels);
         move |share: Range<usize>| -> Result<_, SourceError> {
-            Ok(kept_of_share(&blocks, &labels[share], range))
+            Ok(kept_of_share(&blocks, &labels[share], times))
         }
     };
     let mut all = KeptParts::default();
@@ -275,7 +305,7 @@ async fn all_kept(
 fn kept_of_share(
     blocks: &[Arc<BlockSlots>],
     labels: &[(u32, Labels)],
-    range: TimeRange,
+    times: WantedTimes,
 ) -> Option<KeptParts> {
     let mut kept = KeptParts::default();
     kept.parts.extend(labels.iter().map(|_| Parts::new()));
@@ -283,7 +313,7 @@ fn kept_of_share(
         for (index, column) in kept_columns(block, labels)? {
             kept.bytes += column.bytes();
             kept.column_count += 1;
-            if column.min_ms() <= range.end_ms && column.max_ms() >= range.start_ms {
+            if times.include_column(&column) {
                 kept.parts[index].push(Part::Column(column));
             }
         }
@@ -321,7 +351,7 @@ struct ReadBlock<'a> {
     bytes: Bytes,
     block_key: BlockKey,
     labels: &'a [(u32, Labels)],
-    range: TimeRange,
+    times: WantedTimes,
 }
 
 impl ReadBlock<'_> {
@@ -355,12 +385,12 @@ impl ReadBlock<'_> {
         Ok(())
     }
 
-    /// Splits the adjacent frames of a series, and keeps those in the range. Keeps all frames as
-    /// one run if they are floats, and if the range has half of them or is half as long. Later
-    /// queries then find their column.
+    /// Splits the adjacent frames of a series, and keeps those in the range that windows see. Keeps all
+    /// frames as one run if they are floats, and if the range has half of them or is half as long.
+    /// Later queries then find their column.
     ///
-    /// The decoder verifies the checksums of kept frames. Frames outside of the range are verified
-    /// here, as a damaged header would hide samples.
+    /// The decoder verifies the checksums of kept frames. The others are verified here, as a damaged
+    /// header would hide samples.
     ///
     /// Errors: damaged frames, with the series.
     fn push_frames(
@@ -374,12 +404,12 @@ impl ReadBlock<'_> {
         let damaged = |error: ChunkError| {
             error.at(labels.to_string(), format!("key {}", keys::printable(&self.key)))
         };
-        let TimeRange { start_ms, end_ms } = self.range;
-        let is_wanted = |header: &FrameHeader| header.min_ms <= end_ms && header.max_ms >= start_ms;
+        let is_wanted = |header: &FrameHeader| self.times.include_frame(header);
         let headers: Vec<(usize, FrameHeader)> =
             chunk::frames(frames).collect::<Result<_, _>>().map_err(damaged)?;
         if let Some(slots) = slots
-            && let Some((min_ms, max_ms, sample_count)) = run_of(&headers, self.range, is_wanted)
+            && let Some((min_ms, max_ms, sample_count)) =
+                run_of(&headers, self.times.range, is_wanted)
         {
             let column_slot = columns::ColumnSlot::Sealed(Arc::clone(slots), at as u32);
             parts.push(match column_slot.column() {

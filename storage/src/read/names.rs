@@ -4,6 +4,7 @@
 //! that overlaps the range, and those of the head if it has samples near.
 
 use std::cmp::Ordering;
+use std::sync::Arc;
 
 use model::{
     Budget, BudgetError, Checkpoint, Labels, Matcher, MetadataQuery, Reservation, SourceError,
@@ -14,6 +15,7 @@ use smol_str::SmolStr;
 use super::select::Pin;
 use crate::core::Core;
 use crate::index::partition::PartitionIndex;
+use crate::index::results::Resolved;
 use crate::index::{Ids, is_restricted, prune};
 use crate::lsm::Lsm;
 use crate::parallel::yielder::Yielder;
@@ -64,7 +66,7 @@ async fn list(
     let range = pin.visible(query.times);
     let limit = if query.limit == 0 { usize::MAX } else { query.limit };
     let (texts, charge, watch) = (Vec::new(), Reservation::empty(budget), Checkpoint::new(budget));
-    let mut union = Union { texts, limit, charge, watch };
+    let mut union = Union { texts, added: None, limit, charge, watch };
     let mut yielder = Yielder::new(budget);
     let any = [Vec::new()];
     let selectors = if query.selectors.is_empty() { &any[..] } else { &query.selectors[..] };
@@ -122,7 +124,7 @@ impl Sealed<'_> {
         }
         let known = self.index.known_series(self.matchers);
         if let Some(series) = known.filter(|series| series.labels.len() as u64 <= LABELS_MAX) {
-            return Ok(union.add_of(wanted, &series.labels)?);
+            return Ok(union.add_known(wanted, series)?);
         }
         let ids = self.index.resolve(lsm, self.matchers, yielder).await?;
         if ids.len() <= LABELS_MAX {
@@ -192,6 +194,8 @@ impl Text for &str {
 /// Sorted, distinct texts up to a limit.
 struct Union {
     texts: Vec<SmolStr>,
+    /// Series whose texts were added last.
+    added: Option<Arc<Resolved>>,
     limit: usize,
     charge: Reservation,
     watch: Checkpoint,
@@ -208,6 +212,21 @@ impl Union {
         self.watch.work(TEXT_WORK.saturating_mul(sorted.len()))?;
         self.charge.grow(sorted.iter().map(|text| TEXT_BYTES + text.len()).sum::<usize>() as u64)?;
         self.texts = sorted;
+        Ok(())
+    }
+
+    /// Adds the requested texts of the series of a partition; most have those of the one before.
+    ///
+    /// Errors: those of the budget.
+    fn add_known(
+        &mut self,
+        wanted: ListedNames<'_>,
+        series: Arc<Resolved>,
+    ) -> Result<(), BudgetError> {
+        if self.added.as_ref().is_none_or(|added| !added.has_series_of(&series)) {
+            self.add_of(wanted, &series.labels)?;
+            self.added = Some(series);
+        }
         Ok(())
     }
 

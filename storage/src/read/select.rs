@@ -3,7 +3,6 @@
 use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use futures::FutureExt;
 use futures::stream::{self, StreamExt, TryStreamExt};
@@ -129,7 +128,8 @@ async fn load(
     // Before the head: a delete masks samples before it removes them from the head.
     let tombstones = core.tombstones.all();
     let mut charge = Reservation::empty(budget);
-    let InHead { found, newest } = select_head(core, selection, range, &mut charge, budget).await?;
+    let InHead { found, newest } =
+        select_head(core, selection, range, edges, &mut charge, budget).await?;
     let mut lists = Vec::new();
     let summaries = edges.map(|edges| WantedSummaries::new(edges, windows_of(&found)));
     let summaries = summaries.as_ref();
@@ -160,12 +160,12 @@ async fn load(
     // The order of writing: earlier partitions first, the head last.
     lists.push(found);
     lists.push(newest::found(newest));
-    let is_partial = summaries.is_some_and(|summaries| summaries.are_used.load(Ordering::Relaxed));
-    let edges = edges.filter(|edges| is_partial && edges.replaced() == Replaced::ByFacts);
     let Ordered { series, encoded_bytes } =
         order(&core.options.sizes, lists, range, edges, budget).await?;
     let needs_samples =
         |(_, parts): &(Labels, SeriesParts)| parts.has_summaries() && !parts.has_facts();
+    let is_partial = edges.is_some();
+    let edges = edges.filter(|edges| edges.replaced() == Replaced::ByFacts);
     if edges.is_some() && series.iter().any(needs_samples) {
         return Ok(None);
     }
@@ -224,11 +224,12 @@ struct InHead {
     newest: Vec<Newest>,
 }
 
-/// Copies the matching series of the head.
+/// Copies the matching series of the head, without floats that no window between `edges` sees.
 async fn select_head(
     core: &Arc<Core>,
     selection: &Selection,
     range: TimeRange,
+    edges: Option<Edges>,
     charge: &mut Reservation,
     budget: &Budget,
 ) -> Result<InHead, SourceError> {
@@ -236,7 +237,7 @@ async fn select_head(
     let share = {
         let (core, matching) = (Arc::clone(core), Arc::clone(&matching));
         let (selection, budget) = (selection.clone(), budget.clone());
-        move |positions| visit_head(&core, &matching, positions, &selection, range, &budget)
+        move |positions| visit_head(&core, &matching, positions, &selection, range, edges, &budget)
     };
     let (mut found, mut newest) = (Vec::new(), Vec::new());
     let sizes = &core.options.sizes;
@@ -252,13 +253,14 @@ async fn select_head(
     Ok(InHead { found, newest })
 }
 
-/// Copies some of the matching series of the head, by index.
+/// Copies some of the matching series of the head, by index, as [`select_head`].
 fn visit_head(
     core: &Core,
     matching: &Matching,
     positions: Range<usize>,
     selection: &Selection,
     TimeRange { start_ms, end_ms }: TimeRange,
+    edges: Option<Edges>,
     budget: &Budget,
 ) -> Result<(InHead, Reservation), BudgetError> {
     let mut charge = Reservation::empty(budget);
@@ -294,6 +296,12 @@ fn visit_head(
         });
         let new = &mut found[found_before..];
         room.settle(new.iter_mut().flat_map(|(_, parts)| parts));
+        if let Some(edges) = edges {
+            let is_wanted = |part: &mut Part| {
+                matches!(part, Part::Frame(_) | Part::Histograms(_)) || edges.see(part.times())
+            };
+            new.iter_mut().for_each(|(_, parts)| parts.retain(is_wanted));
+        }
         let parts_bytes = |(_, parts): &FoundSeries| parts.iter().map(Part::bytes).sum::<usize>();
         let found_bytes: usize = new.iter().map(|found| parts_bytes(found) + SERIES_BYTES).sum();
         charge.grow((found_bytes + size_of_val(&newest[newest_before..])) as u64)?;

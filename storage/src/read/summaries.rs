@@ -1,15 +1,15 @@
 //! Summaries in place of samples, for selections that need only a part of some windows: facts, the
 //! newest samples, or nothing of the times between them.
 //!
-//! A block is read if a window of the query begins or ends in one of its hours, if another run or
-//! the head has samples of the same window and perhaps series, if samples are deleted, or if one of
-//! the wanted series has no summaries with the wanted facts. A block of which only summaries are
-//! left cannot be read: the request for it remains, and the selection fails.
+//! A block that windows of the query see is read if one of them begins or ends in one of its hours,
+//! if another run or the head has samples of the same window and perhaps series, if samples are
+//! deleted, or if one of the wanted series has no summaries with the wanted facts. Any other block is
+//! read if one of the wanted series has no summaries. A block of which only summaries are left cannot
+//! be read: the request for it remains, and the selection fails.
 
 use std::collections::BTreeSet;
 use std::num::NonZero;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
 use model::{Labels, Reservation, SourceError, TimeRange, stale_nan};
@@ -50,8 +50,6 @@ pub(crate) struct WantedSummaries {
     pub(crate) edges: Edges,
     /// Windows of the store with samples of the selection in the head.
     pub(crate) in_head: BTreeSet<Window>,
-    /// Set once summaries have replaced a block.
-    pub(crate) are_used: AtomicBool,
     /// Permits of threads that decode summaries.
     decoding: Arc<Semaphore>,
 }
@@ -62,7 +60,7 @@ impl WantedSummaries {
     pub(crate) fn new(edges: Edges, in_head: BTreeSet<Window>) -> WantedSummaries {
         let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
         let decoding = Arc::new(Semaphore::new(cores.min(DECODING_MAX)));
-        WantedSummaries { edges, in_head, are_used: AtomicBool::new(false), decoding }
+        WantedSummaries { edges, in_head, decoding }
     }
 
     /// Returns summaries by which a series exists: of one window that sees everything.
@@ -94,9 +92,7 @@ impl WantedSummaries {
             (decoder, replaced) = decoded.await?;
             replaced
         };
-        let replaced = replaced?;
-        self.are_used.fetch_or(!replaced.is_empty(), Ordering::Relaxed);
-        Ok((decoder, replaced))
+        Ok((decoder, replaced?))
     }
 
     /// Returns whether a window of the query sees a window of the store.
@@ -195,8 +191,9 @@ fn candidates(
 ) -> (Vec<Candidate>, usize) {
     let (mut found, mut span, mut end) = (Vec::new(), 0, 0);
     for (at, run) in runs.iter().enumerate() {
-        let suits = !wanted.in_head.contains(&run.window)
-            && (wanted.edges.suit(run.window) || !wanted.see(run.window));
+        let is_seen = wanted.see(run.window);
+        let suits =
+            !is_seen || !wanted.in_head.contains(&run.window) && wanted.edges.suit(run.window);
         // Summaries without a block are always read; `Edges::allow` decides for each of them.
         let may_suit = suits || wanted.edges.replaced() == Replaced::ByFacts;
         let others = || {
@@ -210,7 +207,10 @@ fn candidates(
         for (index, (entry, request)) in run.entries.iter().enumerate() {
             span += usize::from(!found.is_empty());
             let is_candidate = match request {
-                BlockRequest::Bytes => may_replace && suits && is_alone(entry) && !is_masked(entry),
+                BlockRequest::Bytes if is_seen => {
+                    may_replace && suits && is_alone(entry) && !is_masked(entry)
+                }
+                BlockRequest::Bytes => may_replace,
                 BlockRequest::Summaries => may_suit && is_alone(entry),
                 BlockRequest::Nothing | BlockRequest::Columns(_) => false,
             };

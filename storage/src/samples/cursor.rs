@@ -286,8 +286,14 @@ impl<'a> PartsCursor<'a> {
                 column.unpack(&mut scratch.timestamps, &mut scratch.values);
             }
             Part::Run(run) => {
-                let column = decoded(run).map_err(|e| self.damaged(part, e))?;
-                column.unpack(&mut scratch.timestamps, &mut scratch.values);
+                let damaged = |error| self.damaged(part, error);
+                let (timestamps, values) = (&mut scratch.timestamps, &mut scratch.values);
+                match self.columns {
+                    Some(columns) => {
+                        column_of(run, columns).map_err(damaged)?.unpack(timestamps, values);
+                    }
+                    None => decoded(run).map_err(damaged)?.unpack(timestamps, values),
+                }
             }
             Part::Frame(frame) => {
                 scratch.decode(&frame.bytes).map_err(|e| self.damaged(part, e))?;

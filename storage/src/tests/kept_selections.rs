@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use model::{Budget, BudgetLimits, Matcher, Selection, Source, TimeRange};
+use model::{
+    Budget, BudgetLimits, Matcher, Selection, Source, TimeRange, WantedWindows, WindowPart, Windows,
+};
 
 use super::harness::{self, FullContents, batch, labels, open_with};
 use crate::sizes::Sizes;
@@ -268,6 +270,40 @@ fn long_selections_from_the_end_of_a_sealed_block_are_kept() {
         for (end_ms, is_kept) in [(first_ms + 2 * STEP_MS, false), (LAST_MS, true)] {
             keep(&store, &selection(first_ms, end_ms)).await;
             assert_eq!(read_again(&store, &selection(first_ms, end_ms)).await.1, is_kept);
+        }
+    });
+}
+
+/// The first window of the store has samples that a window of the query sees, the second has none.
+#[test]
+fn floats_between_windows_are_not_loaded_and_prevent_no_keeping() {
+    harness::run(async {
+        let second_ms = FIRST_MS + WINDOW_MS;
+        let windows =
+            Windows { first_end_ms: FIRST_MS, step_ms: 5 * WINDOW_MS, span_ms: STEP_MS, count: 3 };
+        for part in [WindowPart::Newest, WindowPart::Samples] {
+            let wanted = Some(WantedWindows { windows, part });
+            let seen = Selection { windows: wanted, ..selection(FIRST_MS, NOW_MS) };
+            let store = filled(options(8)).await;
+            // In the head, in one block each, in two blocks of two seals.
+            for state in 0..3 {
+                match state {
+                    0 => {}
+                    1 => store.seal_all().await.unwrap(),
+                    _ => {
+                        for index in 0..SERIES {
+                            write(&store, index, second_ms + 1).await;
+                        }
+                        store.seal_all().await.unwrap();
+                    }
+                }
+                keep(&store, &seen).await;
+                let (contents, is_kept) = read_again(&store, &seen).await;
+                assert!(is_kept, "{part:?}, {state}");
+                assert_eq!(contents.len(), SERIES);
+                let latest = contents.iter().flat_map(|(_, reads)| reads).map(|r| r.timestamp_ms);
+                assert!(latest.max().is_some_and(|ms| ms < second_ms), "{part:?}, {state}");
+            }
         }
     });
 }
