@@ -27,7 +27,8 @@ pub struct Selection {
     pub matchers: Vec<Matcher>,
     /// Times of the samples.
     pub times: TimeRange,
-    /// True if only the newest of these samples of each series matters: the others may be omitted.
+    /// True if only the newest of these samples of each series matters, without its start timestamp:
+    /// the others may be omitted.
     pub only_newest: bool,
     /// Windows outside of which no float matters, if there are any. Cursors of series without
     /// histograms may then know no samples, if only [facts](Cursor::fill_windows) of these windows

@@ -189,13 +189,15 @@ impl<'a> Decoder<'a> {
         })
     }
 
-    /// Appends all samples without their start timestamps.
+    /// Appends all samples. If start timestamps are known, appends them after those of all earlier
+    /// samples, of which missing ones become 0.
     ///
     /// Errors: as for [`Decoder::next_batch`].
     pub fn read_all(
         mut self,
         timestamps: &mut Vec<i64>,
         values: &mut Vec<f64>,
+        starts: &mut Vec<i64>,
     ) -> Result<(), ChunkError> {
         let (start, count) = (timestamps.len(), self.remaining());
         timestamps.resize(start + count, 0);
@@ -204,7 +206,12 @@ impl<'a> Decoder<'a> {
         let len = start + taken.as_ref().map_or(0, |taken| *taken);
         timestamps.truncate(len);
         values.truncate(len);
-        taken.map(drop)
+        taken?;
+        if self.starts.is_some() {
+            starts.resize(start, 0);
+            self.read_starts(&timestamps[start..], |start_ms| starts.push(start_ms))?;
+        }
+        Ok(())
     }
 
     /// Appends times, values and start timestamps, or nothing if one is damaged.

@@ -19,7 +19,7 @@ use std::sync::{Arc, OnceLock};
 use bytes::Bytes;
 use model::{HistogramSample, ResetHint, TimeRange, prefetch};
 
-use crate::chunk::{Encoding, FrameHeader, HistogramEncoder, encode_histograms};
+use crate::chunk::{FrameHeader, HistogramEncoder, encode_histograms};
 use crate::epoch::Epoch;
 use crate::samples::columns::{ColumnSlot, Slot};
 use crate::samples::decided::DecidedHistogram;
@@ -51,8 +51,10 @@ pub(crate) struct OpenWindow {
     /// Samples in the last of `frames`; 0 if no tail is to be merged into that frame.
     last_frame_len: u16,
     frames: Vec<Bytes>,
-    /// Set if all frames are of floats without starts.
-    are_plain: bool,
+    /// Set if all frames are of floats.
+    are_floats: bool,
+    /// Set if frames of floats have starts.
+    have_starts: bool,
     /// Set if no sample is raw and the frames are packed.
     is_condensed: bool,
     /// Time of the last sample in the frames, while they are plain.
@@ -100,16 +102,15 @@ impl Late {
         }
     }
 
-    /// Returns the samples if all are floats without starts.
-    fn plain(&self) -> Option<LateFloats> {
-        let are_plain = self.histograms.is_empty()
-            && self.floats.starts.is_empty()
-            && self.frames.iter().all(|frame| {
-                FrameHeader::read(frame).is_ok_and(|header| header.encoding == Encoding::Gorilla)
-            });
-        are_plain.then(|| LateFloats {
+    /// Returns the samples if all are floats.
+    fn floats(&self) -> Option<LateFloats> {
+        let is_of_floats = |frame: &Bytes| {
+            FrameHeader::read(frame).is_ok_and(|header| !header.encoding.is_histograms())
+        };
+        let are_floats = self.histograms.is_empty() && self.frames.iter().all(is_of_floats);
+        are_floats.then(|| LateFloats {
             frames: self.frames.clone(),
-            samples: sorted_later_wins(&self.floats).samples,
+            floats: sorted_later_wins(&self.floats),
         })
     }
 
@@ -134,7 +135,8 @@ impl OpenWindow {
             epoch,
             last_frame_len: 0,
             frames: Vec::new(),
-            are_plain: true,
+            are_floats: true,
+            have_starts: false,
             is_condensed: false,
             framed_ms: i64::MIN,
             slot: OnceLock::new(),
@@ -231,6 +233,11 @@ impl OpenWindow {
         s.grown_bytes += late.bytes().saturating_sub(before);
     }
 
+    /// Returns whether there is an unfinished frame of histograms.
+    fn has_open_histograms(&self) -> bool {
+        self.extra.as_deref().is_some_and(|extra| extra.histograms.is_some())
+    }
+
     /// Returns whether all late samples are earlier than the tail. Otherwise one with the time of a
     /// sample in the tail would win over a later write to the tail.
     fn is_late_before_tail(&self) -> bool {
@@ -272,7 +279,7 @@ impl OpenWindow {
         }
         self.tail.clear();
         self.framed_ms = s.timestamps.last().copied().unwrap_or(self.framed_ms);
-        self.are_plain &= s.starts.is_empty();
+        self.have_starts |= !s.starts.is_empty();
         self.last_frame_len = s.timestamps.len() as u16;
         if self.frames.len() == self.frames.capacity() {
             self.frames.reserve_exact(1);
@@ -284,16 +291,16 @@ impl OpenWindow {
 
     /// Encodes the raw samples after the end of the log epoch. Returns the number of freed bytes.
     ///
-    /// Windows with late samples, tail starts or histograms are not changed.
+    /// Windows with late samples or histograms are not changed.
     pub(super) fn end(&mut self, s: &mut Scratch) -> usize {
-        if self.tail.is_empty() || self.late.is_some() || self.extra.is_some() {
+        if self.tail.is_empty() || self.late.is_some() || self.has_open_histograms() {
             return 0;
         }
         let before = self.bytes();
         self.last_frame_len = 0;
         self.encode_tail(s);
         self.last_frame_len = 0;
-        self.tail = Vec::new();
+        (self.tail, self.extra) = (Vec::new(), None);
         before.saturating_sub(self.bytes())
     }
 
@@ -302,8 +309,8 @@ impl OpenWindow {
     pub(super) fn condense(&mut self, s: &mut Scratch) -> usize {
         let before = self.bytes();
         self.end(s);
-        let is_ended = self.tail.is_empty() && self.late.is_none() && self.extra.is_none();
-        if is_ended && self.are_plain && !self.is_condensed {
+        let is_ended = self.tail.is_empty() && self.late.is_none() && !self.has_open_histograms();
+        if is_ended && self.are_floats && !self.have_starts && !self.is_condensed {
             let frames = self.frames.concat();
             // Damaged frames are not changed; the seal reports them.
             if let Some(packed) = s.pack(&frames) {
@@ -362,7 +369,7 @@ impl OpenWindow {
                 return;
             }
             self.frames.push(frame_of(encoder));
-            self.are_plain = false;
+            self.are_floats = false;
             // Floats are not merged into a frame of histograms.
             self.last_frame_len = 0;
         }
@@ -402,7 +409,7 @@ impl OpenWindow {
 
     /// Returns the newest float up to a time, if it is in the tail and no other can be newer.
     pub(super) fn newest_raw(&self, end_ms: i64) -> Option<(i64, f64)> {
-        if !self.is_late_before_tail() || self.extra.is_some() {
+        if !self.is_late_before_tail() || self.has_open_histograms() {
             return None;
         }
         let count = self.tail.partition_point(|(t, _)| *t <= end_ms);
@@ -471,11 +478,9 @@ impl OpenWindow {
     /// Adds the frames and late samples as a column, or as a run to be decoded into one. Returns
     /// whether a column can have them.
     fn push_column(&self, start_ms: i64, end_ms: i64, parts: &mut Parts) -> bool {
-        let has_histograms =
-            || self.extra.as_deref().is_some_and(|extra| extra.histograms.is_some());
-        if !self.are_plain
+        if !self.are_floats
             || self.frames.is_empty()
-            || self.late.is_some() && (!self.is_late_before_tail() || has_histograms())
+            || self.late.is_some() && (!self.is_late_before_tail() || self.has_open_histograms())
         {
             return false;
         }
@@ -494,7 +499,7 @@ impl OpenWindow {
         let Ok(headers) = headers else { return false };
         // A column that was decoded earlier has the late samples.
         let late = match self.late.as_deref().filter(|_| before.is_none()) {
-            Some(late) => match late.plain() {
+            Some(late) => match late.floats() {
                 Some(late) => Some(Box::new(late)),
                 None => return false,
             },

@@ -30,7 +30,7 @@ const CACHE_SHARE: usize = 2;
 pub(crate) struct KeptSets {
     /// Maximum number of sets; 0 keeps none.
     sets_max: usize,
-    /// Minimum number of parts of a set: fewer are soon loaded.
+    /// Minimum number of parts of a set without summaries: fewer are soon loaded.
     parts_min: usize,
     /// The least recently used first.
     sets: Mutex<VecDeque<Arc<KeptSet>>>,
@@ -175,7 +175,9 @@ impl KeptSets {
         series: &SharedSeries,
         columns: &ColumnCache,
     ) {
-        if self.sets_max == 0 || !series.has_parts(self.parts_min) {
+        // Summaries are merged from many to few parts.
+        let is_worthwhile = series.is_partial() || series.has_parts(self.parts_min);
+        if self.sets_max == 0 || !is_worthwhile {
             return;
         }
         self.misses.fetch_add(1, Ordering::Relaxed);

@@ -14,7 +14,7 @@ use model::{Budget, Labels, Reservation, SourceError, TimeRange};
 
 use super::summaries::{self, WantedSummaries};
 use crate::block::{self, BlockEntry};
-use crate::chunk::{self, ChunkError, Encoding, FrameHeader};
+use crate::chunk::{self, ChunkError, FrameHeader};
 use crate::core::CoreCounters;
 use crate::delete::{self, Masks};
 use crate::epoch::Epoch;
@@ -453,8 +453,7 @@ fn run_of(
     let (_, first) = headers.first()?;
     let (_, last) = headers.last()?;
     let sample_count = headers.iter().map(|(_, header)| header.count as usize).sum();
-    let is_plain = |encoding| matches!(encoding, Encoding::Gorilla | Encoding::Packed);
-    let are_floats = headers.iter().all(|(_, header)| is_plain(header.encoding));
+    let are_floats = headers.iter().all(|(_, header)| !header.encoding.is_histograms());
     let do_ascend = headers.windows(2).all(|pair| pair[0].1.max_ms < pair[1].1.min_ms);
     let wanted_count = headers.iter().filter(|(_, header)| is_wanted(header)).count();
     let block_ms = last.max_ms.saturating_sub(first.min_ms);

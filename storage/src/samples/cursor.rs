@@ -29,7 +29,7 @@ use super::run::{column_of, decoded};
 use super::scratch::Scratch;
 use super::series_parts::SeriesParts;
 use super::windows::Position;
-use crate::chunk::{ChunkError, Decoder, Encoding, HistogramDecoder};
+use crate::chunk::{ChunkError, Decoder, HistogramDecoder};
 use crate::keys;
 use crate::summary::edges::Edges;
 
@@ -283,16 +283,13 @@ impl<'a> PartsCursor<'a> {
             Part::Tail(tail) => scratch.push_all(tail.samples(), &[]),
             Part::Floats(floats) => scratch.push_all(&floats.samples, &floats.starts),
             Part::Column(column) => {
-                column.unpack(&mut scratch.timestamps, &mut scratch.values);
+                scratch.unpack(column);
             }
             Part::Run(run) => {
                 let damaged = |error| self.damaged(part, error);
-                let (timestamps, values) = (&mut scratch.timestamps, &mut scratch.values);
                 match self.columns {
-                    Some(columns) => {
-                        column_of(run, columns).map_err(damaged)?.unpack(timestamps, values);
-                    }
-                    None => decoded(run).map_err(damaged)?.unpack(timestamps, values),
+                    Some(columns) => scratch.unpack(&*column_of(run, columns).map_err(damaged)?),
+                    None => scratch.unpack(&decoded(run).map_err(damaged)?),
                 }
             }
             Part::Frame(frame) => {
@@ -493,7 +490,7 @@ impl PartsCursor<'_> {
         })
     }
 
-    /// Returns whether the next part must be opened. A frame of plain floats that lies in a gap of
+    /// Returns whether the next part must be opened. A frame of floats that lies in a gap of
     /// the windows is skipped. Runs are always decoded whole for the cache; otherwise each query
     /// would have to read their blocks.
     fn is_seen(&self, next: &Part) -> bool {
@@ -503,7 +500,7 @@ impl PartsCursor<'_> {
         };
         // A damaged header would hide samples.
         let may_be_passed = frame.header.as_ref().is_ok_and(|header| {
-            matches!(header.encoding, Encoding::Gorilla | Encoding::Packed)
+            !header.encoding.is_histograms()
                 && windows.from(header.min_ms).0 >= header.max_ms
                 && header.verify(&frame.bytes).is_ok()
         });

@@ -81,6 +81,11 @@ impl MergedFloats {
         &self.values
     }
 
+    /// Returns the start timestamps of the first samples; missing ones are 0.
+    pub(crate) fn starts(&self) -> &[i64] {
+        &self.starts
+    }
+
     /// Appends samples from index `from` on that are not later than `until_ms` to a batch, until it
     /// is full. Returns their number.
     pub(crate) fn read(&self, from: usize, until_ms: i64, batch: &mut SampleBatch) -> usize {

@@ -43,7 +43,7 @@ pub(crate) struct Frame {
     pub(crate) header: Result<FrameHeader, ChunkError>,
 }
 
-/// Frames of floats without start timestamps, times ascending.
+/// Frames of floats, times ascending.
 #[derive(Debug, Clone)]
 pub(crate) struct Run {
     /// First samples, decoded earlier; frames may repeat some of them.
@@ -63,12 +63,12 @@ pub(crate) struct Run {
     pub(crate) max_ms: i64,
 }
 
-/// Late floats without start timestamps, in the order of writing.
+/// Late floats, in the order of writing.
 #[derive(Debug, Clone)]
 pub(crate) struct LateFloats {
     pub(crate) frames: Vec<Bytes>,
     /// Times ascending.
-    pub(crate) samples: Vec<(i64, f64)>,
+    pub(crate) floats: Floats,
 }
 
 impl Frame {
@@ -113,7 +113,7 @@ impl Part {
             }
             Part::Column(column) => column.bytes(),
             Part::Tail(tail) => size_of_val(tail.samples()),
-            Part::Floats(floats) => floats.samples.len() * 16 + floats.starts.len() * 8,
+            Part::Floats(floats) => floats.bytes(),
             Part::Histograms(samples) => samples.iter().map(HistogramSample::memory_bytes).sum(),
             Part::Summaries(summaries) => size_of_val(&**summaries),
         }
@@ -181,6 +181,16 @@ impl Part {
         }
     }
 
+    /// Returns floats that were never encoded.
+    #[inline]
+    pub(super) fn raw(&self) -> Option<&[(i64, f64)]> {
+        match self {
+            Part::Tail(tail) => Some(tail.samples()),
+            Part::Floats(floats) => Some(&floats.samples),
+            _ => None,
+        }
+    }
+
     /// Returns whether it is a summary of samples.
     pub(crate) fn is_summaries(&self) -> bool {
         matches!(self, Part::Summaries(_))
@@ -213,11 +223,17 @@ impl LateFloats {
     /// Returns the maximum number of samples.
     pub(crate) fn sample_count(&self) -> usize {
         let count = |frame: &Bytes| FrameHeader::read(frame).map_or(0, |h| h.count as usize);
-        self.frames.iter().map(count).sum::<usize>() + self.samples.len()
+        self.frames.iter().map(count).sum::<usize>() + self.floats.samples.len()
     }
 
     fn bytes(&self) -> usize {
-        self.frames.iter().map(Bytes::len).sum::<usize>() + size_of_val(&*self.samples)
+        self.frames.iter().map(Bytes::len).sum::<usize>() + self.floats.bytes()
+    }
+}
+
+impl Floats {
+    fn bytes(&self) -> usize {
+        size_of_val(&*self.samples) + size_of_val(&*self.starts)
     }
 }
 

@@ -34,8 +34,7 @@ impl<'a> Piece<'a> {
     ) -> bool {
         match part {
             Part::Column(column) => Piece::each_of_column(column, times, visit),
-            Part::Tail(tail) => Piece::each_of_tail(tail.samples(), visit),
-            _ => false,
+            _ => part.raw().is_some_and(|samples| Piece::each_of_tail(samples, visit)),
         }
     }
 

@@ -3,6 +3,7 @@
 use bytes::Bytes;
 use model::SampleBatch;
 
+use super::columns::Column;
 use super::part::push_starts;
 use crate::chunk::{self, ChunkError, Decoder, Encoding};
 
@@ -77,6 +78,11 @@ impl Scratch {
         self.bytes.clear();
         chunk::encode_packed(&self.timestamps, &self.values, &mut self.bytes);
         Some(&self.bytes)
+    }
+
+    /// Appends the samples of a column.
+    pub(crate) fn unpack(&mut self, column: &Column) {
+        column.unpack(&mut self.timestamps, &mut self.values, &mut self.starts);
     }
 
     pub(crate) fn push_all(&mut self, samples: &[(i64, f64)], starts: &[i64]) {

@@ -103,19 +103,20 @@ fn built(parts: &[PartData], cache: &ColumnCache) -> (SeriesParts, Samples, bool
     for PartData { kind, after, samples } in parts {
         let samples: Samples =
             samples.iter().map(|(time, value)| (end_ms + after * 100 + time, *value)).collect();
-        are_known &= *after > 0 && *kind != Kind::Floats;
+        are_known &= *after > 0;
         // A column of few stretches is divided, however short it is.
         let marker_count = samples.iter().filter(|(_, value)| is_stale(*value)).count();
-        are_known &= marker_count < 4 || *kind == Kind::Tail;
+        are_known &= marker_count < 4 || *kind != Kind::Column;
         built.push(match kind {
             Kind::Column => {
                 let (times, values): (Vec<i64>, Vec<f64>) = samples.iter().copied().unzip();
                 let slot = ColumnSlot::Frames(Arc::default());
-                Part::Column(cache.put(&slot, Column::new(&times, &values)))
+                let starts = &vec![7; times.len() % 3];
+                Part::Column(cache.put(&slot, Column::new(&times, &values, starts)))
             }
             Kind::Tail => Part::Tail(room.copy(&samples)),
             Kind::Floats => {
-                Part::Floats(Box::new(Floats { samples: samples.clone(), starts: Vec::new() }))
+                Part::Floats(Box::new(Floats { samples: samples.clone(), starts: vec![7] }))
             }
         });
         // Steps of 100 ms from one begin, however late the last sample was.

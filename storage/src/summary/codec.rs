@@ -5,7 +5,7 @@
 use std::ops::Range;
 
 use super::{SLOTS, Summary, WindowSummaries, larger, slot_of, smaller};
-use crate::chunk::{self, Decoder, Encoding};
+use crate::chunk::{self, Decoder};
 use crate::error::StoreError;
 use crate::value;
 use crate::varint::{push_varint, take_count, take_u32, take_varint, unzigzag, zigzag};
@@ -42,6 +42,8 @@ pub(crate) struct SummaryBuilder {
     common: Option<CommonTimes>,
     times: Vec<i64>,
     values: Vec<f64>,
+    /// Decoded, but not used.
+    starts: Vec<i64>,
 }
 
 impl SummaryBuilder {
@@ -58,17 +60,18 @@ impl SummaryBuilder {
         self.series.push((id, self.bodies.len() - before));
     }
 
-    /// Decodes frames of plain floats. Returns their window, and `None` for any other samples.
+    /// Decodes frames of floats. Returns their window, and `None` for any other samples.
     fn decode(&mut self, frames: &[u8]) -> Option<Window> {
         self.times.clear();
         self.values.clear();
         for frame in chunk::frames(frames) {
             let (offset, header) = frame.ok()?;
-            if !matches!(header.encoding, Encoding::Gorilla | Encoding::Packed) {
+            if header.encoding.is_histograms() {
                 return None;
             }
             let decoder = Decoder::new(&frames[offset..], &header).ok()?;
-            decoder.read_all(&mut self.times, &mut self.values).ok()?;
+            self.starts.clear();
+            decoder.read_all(&mut self.times, &mut self.values, &mut self.starts).ok()?;
         }
         let window = Window::of(*self.times.first()?);
         let is_one = Window::of(*self.times.last()?) == window;
@@ -204,17 +207,15 @@ impl<'a> StoredSummaries<'a> {
     }
 
     /// Returns the first series whose summaries differ from those of a builder. Earlier versions
-    /// wrote none of series whose resets are not known.
+    /// wrote none of series with start timestamps, or whose resets are not known.
     pub(crate) fn first_difference(&self, expected: &SummaryBuilder) -> Option<u32> {
         let mut rest = &expected.bodies[..];
         for (index, (id, len)) in expected.series.iter().enumerate() {
             let (body, tail) = rest.split_at(*len);
             rest = tail;
             let found = self.series.get(index).filter(|(found, _)| found == id);
-            let lacks_resets = body.first().is_some_and(|head| head & LACKS_RESETS != 0);
-            let is_same = |range: &Range<usize>| {
-                self.bodies[range.clone()] == *body || range.is_empty() && lacks_resets
-            };
+            let is_same =
+                |range: &Range<usize>| range.is_empty() || self.bodies[range.clone()] == *body;
             if found.is_none_or(|(_, range)| !is_same(range)) {
                 return Some(*id);
             }

@@ -42,6 +42,9 @@ async fn filled_with(
     (objects, store)
 }
 
+/// Kind of the keys of summaries, which are not read here.
+const SUMMARIES: u8 = b'a';
+
 /// Reads through postings, forward index, directories and blocks.
 async fn read_through(store: &Store) -> Result<usize, SourceError> {
     let all = |name| Matcher::new(MatchOp::Regex, name, ".+").unwrap();
@@ -88,6 +91,9 @@ fn damage_in_a_partition_is_an_error_that_names_the_key() {
         assert_eq!(read_through(&store).await.unwrap(), 425);
         let mut kinds = BTreeSet::new();
         for (key, value) in entries(&store, &keys::partition(PartitionId::new(0))).await {
+            if key[9] == SUMMARIES {
+                continue;
+            }
             kinds.insert(key[9]);
             for damaged in damages(&key, &value) {
                 put(&store, &key, damaged.clone()).await;
@@ -113,7 +119,7 @@ fn a_damaged_index_is_not_cached() {
         store.seal_all().await.unwrap();
         let mut kinds = BTreeSet::new();
         for (key, value) in entries(&store, &keys::partition(PartitionId::new(0))).await {
-            if key[9] == b'b' {
+            if [b'b', SUMMARIES].contains(&key[9]) {
                 continue;
             }
             kinds.insert(key[9]);
@@ -158,7 +164,7 @@ fn a_damaged_block_is_not_cached() {
                 put(&store, &key, value).await;
                 assert_eq!(read_through(&store).await.unwrap(), 425);
                 let misses = store.stats().columns_misses;
-                assert_eq!(misses, 6, "floats without start timestamps are cached, each once");
+                assert_eq!(misses, 7, "floats are cached, each once");
                 assert_eq!(read_through(&store).await.unwrap(), 425);
                 assert_eq!(store.stats().columns_misses, misses);
             }

@@ -19,6 +19,7 @@ use model::{
     widest,
 };
 
+use super::starts::Starts;
 use super::stretches::{Stretch, Stretches};
 
 /// Maximum number of decimal places. Up to here both operands of the division are exact, so it
@@ -51,6 +52,8 @@ pub(crate) struct Column {
     stretches: Option<Box<Stretches>>,
     /// Indices of the values below the previous one; `None` if they are many.
     falls: Option<Box<[u32]>>,
+    /// `None` if none are known.
+    starts: Option<Box<Starts>>,
 }
 
 #[derive(Debug, PartialEq)]
@@ -77,10 +80,11 @@ pub(super) enum Values {
 }
 
 impl Column {
-    /// Creates a column from two slices of equal length.
+    /// Creates a column from two slices of equal length, and the start timestamps of the first
+    /// samples; missing ones are 0.
     ///
     /// Panics: no samples, or times that visibly do not ascend.
-    pub(crate) fn new(timestamps: &[i64], values: &[f64]) -> Column {
+    pub(crate) fn new(timestamps: &[i64], values: &[f64], starts: &[i64]) -> Column {
         assert_eq!(timestamps.len(), values.len());
         let (Some(min_ms), Some(max_ms)) = (timestamps.first(), timestamps.last()) else {
             panic!("a column of no samples");
@@ -102,6 +106,7 @@ impl Column {
             has_stale,
             stretches: stretches.map(Box::new),
             falls: falls(values),
+            starts: Starts::of(starts).map(Box::new),
         }
     }
 
@@ -135,7 +140,8 @@ impl Column {
         };
         let falls = self.falls.as_ref().map_or(0, |falls| size_of_val(&**falls));
         let stretches = self.stretches.as_ref().map_or(0, |stretches| stretches.bytes());
-        size_of::<Column>() + times + values + falls + stretches
+        let starts = self.starts.as_ref().map_or(0, |starts| starts.bytes());
+        size_of::<Column>() + times + values + falls + stretches + starts
     }
 
     pub(super) fn times(&self) -> &Times {
@@ -273,6 +279,9 @@ impl Column {
         self.read_values(from, &mut batch.values[out]);
         let start = batch.len;
         batch.len += count;
+        if let Some(starts) = &self.starts {
+            starts.push_to(from..from + count, start, &mut batch.starts);
+        }
         if let Times::Even { step_ms } = self.times {
             batch.note_even(start, step_ms);
         }
@@ -311,6 +320,9 @@ impl Column {
             if windows.only_newest() {
                 at += self.count_until(at, end_ms);
                 let start = batch.len;
+                if let Some(starts) = &self.starts {
+                    starts.push_to(at - 1..at, start, &mut batch.starts);
+                }
                 batch.push(self.times.get(self.min_ms, at - 1), self.value_or_marker(at - 1));
                 batch.note_even(start, windows.step_ms());
             } else {
@@ -332,9 +344,18 @@ impl Column {
         }
     }
 
-    /// Appends all times and values.
-    pub(crate) fn unpack(&self, timestamps: &mut Vec<i64>, values: &mut Vec<f64>) {
+    /// Appends all times and values. If start timestamps are known, appends them after those of all
+    /// earlier samples, of which missing ones become 0.
+    pub(crate) fn unpack(
+        &self,
+        timestamps: &mut Vec<i64>,
+        values: &mut Vec<f64>,
+        known_starts: &mut Vec<i64>,
+    ) {
         let start = timestamps.len();
+        if let Some(starts) = &self.starts {
+            starts.push_to(0..self.len(), start, known_starts);
+        }
         timestamps.resize(start + self.len(), 0);
         values.resize(start + self.len(), 0.0);
         self.times.read(self.min_ms, 0, &mut timestamps[start..]);

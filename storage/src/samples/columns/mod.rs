@@ -4,12 +4,13 @@
 //! [`Slot`]. The first query decodes the run and puts its [`Column`] there; later queries read
 //! that. The [`ColumnCache`] limits the size of all slots together.
 //!
-//! Histograms and floats with start timestamps are not cached: each query decodes them.
+//! Histograms are not cached: each query decodes them.
 
 mod cache;
 mod column;
 mod extremes;
 mod lookup;
+mod starts;
 mod stretches;
 #[cfg(test)]
 mod tests;

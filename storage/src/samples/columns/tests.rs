@@ -86,34 +86,53 @@ fn samples() -> impl Strategy<Value = (Vec<i64>, Vec<f64>)> {
     })
 }
 
+/// Start timestamps of at most all samples: none, or runs of them.
+fn starts() -> impl Strategy<Value = Vec<i64>> {
+    let start_ms = prop_oneof![1 => Just(0_i64), 2 => 1_i64..5];
+    let runs = proptest::collection::vec((start_ms, 1_usize..200), 0..4);
+    runs.prop_map(|runs| runs.iter().flat_map(|(start_ms, len)| vec![*start_ms; *len]).collect())
+}
+
+/// Returns a column, and the start timestamp of each sample.
+fn with_starts(times: &[i64], values: &[f64], mut starts: Vec<i64>) -> (Column, Vec<i64>) {
+    starts.truncate(times.len());
+    let column = Column::new(times, values, &starts);
+    starts.resize(times.len(), 0);
+    (column, starts)
+}
+
 fn bits(values: &[f64]) -> Vec<u64> {
     values.iter().map(|value| value.to_bits()).collect()
 }
 
 proptest! {
     #[test]
-    fn a_column_gives_every_bit_back((times, values) in samples()) {
-        let column = Column::new(&times, &values);
-        let (mut read_times, mut read_values) = (Vec::new(), Vec::new());
-        column.unpack(&mut read_times, &mut read_values);
-        prop_assert_eq!(read_times, times);
-        prop_assert_eq!(bits(&read_values), bits(&values));
+    fn a_column_gives_every_bit_back((times, values) in samples(), starts in starts()) {
+        let (column, starts) = with_starts(&times, &values, starts);
+        let (mut read_times, mut read_values, mut read_starts) = (vec![7], vec![7.0], vec![]);
+        column.unpack(&mut read_times, &mut read_values, &mut read_starts);
+        prop_assert_eq!(&read_times[1..], times);
+        prop_assert_eq!(bits(&read_values[1..]), bits(&values));
+        prop_assert_eq!(read_starts.is_empty(), starts.iter().all(|start_ms| *start_ms == 0));
+        read_starts.resize(read_times.len(), 0);
+        prop_assert_eq!(&read_starts[1..], starts);
     }
 
     #[test]
     fn reading_up_to_bounds_gives_what_a_scan_gives(
         (times, values) in samples(),
+        starts in starts(),
         bounds in proptest::collection::vec((0_usize..700, -2_i64..=2), 0..12),
         filled in 0_usize..=512,
     ) {
-        let column = Column::new(&times, &values);
+        let (column, starts) = with_starts(&times, &values, starts);
         let mut bounds: Vec<i64> =
             bounds.iter().map(|(at, off)| times[at % times.len()].saturating_add(*off)).collect();
         bounds.sort_unstable();
         bounds.push(i64::MAX);
         let mut batch = SampleBatch::new();
         batch.len = filled;
-        let (mut at, mut read) = (0, Vec::new());
+        let (mut at, mut read, mut read_starts) = (0, Vec::new(), Vec::new());
         for bound in bounds {
             loop {
                 let expected = times[at..].iter().filter(|time| **time <= bound).count();
@@ -123,6 +142,7 @@ proptest! {
                 prop_assert_eq!(count, expected.min(512 - before));
                 at += count;
                 read.extend(batch.values[before..before + count].iter().map(|v| v.to_bits()));
+                read_starts.extend((before..before + count).map(|at| batch.start(at)));
                 let advance = column.advance(at, &batch);
                 batch.clear();
                 if advance != Advance::Full {
@@ -132,6 +152,7 @@ proptest! {
             }
         }
         prop_assert_eq!(read, bits(&values));
+        prop_assert_eq!(read_starts, starts);
     }
 
     #[test]
@@ -143,7 +164,7 @@ proptest! {
         phase_ms in prop_oneof![Just(0_i64), 0_i64..15_000],
         limit in 0_i64..1_000,
     ) {
-        let column = Column::new(&times, &values);
+        let column = Column::new(&times, &values, &[]);
         let steps = LookupSteps {
             first_ms: times[0] + offset * unit + phase_ms,
             step_ms: step * unit,
@@ -183,13 +204,14 @@ proptest! {
     #[test]
     fn reading_windows_leaves_out_only_what_none_sees(
         (times, values) in samples(),
+        starts in starts(),
         (first, span, gap) in (-3_i64..20, 1_i64..30, 1_i64..90),
         off_ms in -2_i64..=2,
         only_newest in any::<bool>(),
         bounds in proptest::collection::vec((0_usize..700, -2_i64..=2), 0..12),
         filled in 0_usize..=512,
     ) {
-        let column = Column::new(&times, &values);
+        let (column, starts) = with_starts(&times, &values, starts);
         let distance_ms = ((times[times.len() - 1] - times[0]) / times.len() as i64).max(1);
         let after_ms = times[0] + first * distance_ms + off_ms;
         let step_ms = (span + gap) * distance_ms;
@@ -202,13 +224,15 @@ proptest! {
         batch.len = filled;
         let (mut at, mut before_ms) = (0, i64::MIN);
         for bound in bounds {
-            let mut read: Vec<(i64, u64)> = Vec::new();
+            let mut read: Vec<(i64, u64, i64)> = Vec::new();
             loop {
                 let start = batch.len;
                 at += column.read_windows(at, bound, &windows, &mut batch);
                 let (read_times, read_values) = batch.samples();
-                let new = read_times.iter().copied().zip(bits(read_values)).skip(start);
-                read.extend(new);
+                let read_bits = bits(read_values);
+                read.extend((start..batch.len).map(|at| {
+                    (read_times[at], read_bits[at], batch.start(at))
+                }));
                 if let Some(step_ms) = batch.even_step_ms().filter(|_| start == 0) {
                     prop_assert!(read_times.windows(2).all(|pair| pair[1] - pair[0] == step_ms));
                 }
@@ -218,10 +242,12 @@ proptest! {
                     break;
                 }
             }
-            let in_call: Vec<(i64, u64)> = times.iter().copied().zip(bits(&values))
-                .filter(|(time, _)| *time > before_ms && *time <= bound).collect();
+            let all_bits = bits(&values);
+            let in_call: Vec<(i64, u64, i64)> = (0..times.len())
+                .map(|at| (times[at], all_bits[at], starts[at]))
+                .filter(|(time, ..)| *time > before_ms && *time <= bound).collect();
             let is_seen = |time: i64| windows.from(time).0 < time;
-            let is_newest = |at: usize| in_call.get(at + 1).is_none_or(|(next, _)| {
+            let is_newest = |at: usize| in_call.get(at + 1).is_none_or(|(next, ..)| {
                 windows.from(*next) != windows.from(in_call[at].0)
             });
             for (at, sample) in in_call.iter().enumerate() {
@@ -242,7 +268,7 @@ fn long_gaps_are_leapt_over() {
     let late: Vec<i64> = times.iter().map(|time| time + time / 15_000 % 7).collect();
     let values: Vec<f64> = (0..480).map(f64::from).collect();
     for times in [times, late] {
-        let column = Column::new(&times, &values);
+        let column = Column::new(&times, &values, &[]);
         let read = |only_newest: bool| {
             let mut batch = SampleBatch::new();
             let windows = StepRanges::new(600_000, 300_010, 3_000_000, only_newest).unwrap();
@@ -262,7 +288,7 @@ fn counters_and_short_decimals_take_few_bytes() {
     let wide: Vec<f64> = (0..480).map(|at| f64::from(at * 1_000)).collect();
     let decimals: Vec<f64> = (0..480).map(|at| f64::from(at * 37 % 101) / 100.0).collect();
     let noise: Vec<f64> = (0..480).map(|at| f64::from(at).sin()).collect();
-    let bytes = |times: &[i64], values: &[f64]| Column::new(times, values).bytes();
+    let bytes = |times: &[i64], values: &[f64]| Column::new(times, values, &[]).bytes();
     let beside = size_of::<Column>();
     assert_eq!(bytes(&times, &counter), beside + 480 * 2);
     assert_eq!(bytes(&times, &wide), beside + 480 * 4);
@@ -276,7 +302,7 @@ fn key(first_id: u32) -> BlockKey {
 
 fn column() -> Column {
     let times: Vec<i64> = (0..100).collect();
-    Column::new(&times, &vec![0.1 + 0.2; 100])
+    Column::new(&times, &vec![0.1 + 0.2; 100], &[])
 }
 
 #[test]

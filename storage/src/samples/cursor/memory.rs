@@ -143,10 +143,10 @@ impl PartsCursor<'_> {
         let place = match &self.open {
             Open::None => (self.next, 0),
             Open::Column { at, .. } => (part, *at),
-            Open::Raw { rest, .. } => match &self.parts.parts[part] {
-                Part::Tail(tail) => (part, tail.samples().len() - rest.len()),
-                _ => return None,
-            },
+            Open::Raw { rest, .. } => {
+                let samples = self.parts.parts[part].raw()?;
+                (part, samples.len() - rest.len())
+            }
             _ => return None,
         };
         let open = std::mem::replace(&mut self.open, Open::None);
@@ -178,6 +178,10 @@ impl PartsCursor<'_> {
         self.open = match &self.parts.parts[part] {
             Part::Column(column) => Open::Column { column: OpenColumn::Loaded(column), at },
             Part::Tail(tail) => Open::Raw { rest: &tail.samples()[at..], starts: &[] },
+            Part::Floats(floats) => Open::Raw {
+                rest: &floats.samples[at..],
+                starts: floats.starts.get(at..).unwrap_or_default(),
+            },
             _ => {
                 let at = self.decoded_at(part).expect("it was decoded to be read");
                 let (_, column) = self.decoded.remove(at);
@@ -187,14 +191,14 @@ impl PartsCursor<'_> {
         self.next = part + 1;
     }
 
-    /// Returns whether a part is a group of its own with plain floats; decodes its run. Runs are
+    /// Returns whether a part is a group of its own with floats in memory; decodes its run. Runs are
     /// decoded even if no window reads them: otherwise each query would have to read their blocks.
     fn is_in_memory(&mut self, part: usize) -> Result<bool, SourceError> {
         if self.parts.group_end(part) != part + 1 {
             return Ok(false);
         }
         match (&self.parts.parts[part], self.columns) {
-            (Part::Column(_) | Part::Tail(_), _) => Ok(true),
+            (Part::Column(_) | Part::Tail(_) | Part::Floats(_), _) => Ok(true),
             (Part::Run(run), Some(columns)) => {
                 if self.decoded_at(part).is_err() {
                     let damaged = |error| self.damaged(&self.parts.parts[part], error);
@@ -207,12 +211,12 @@ impl PartsCursor<'_> {
         }
     }
 
-    /// Returns whether the next group is one column or tail that begins before the last of some
+    /// Returns whether the next group is one part in memory or a run that begins before the last of some
     /// steps.
     fn is_memory_next(&self, steps: LookupSteps, step_count: usize) -> bool {
         let next = self.parts.parts.get(self.next);
         next.is_some_and(|part| {
-            matches!(part, Part::Column(_) | Part::Run(_) | Part::Tail(_))
+            matches!(part, Part::Column(_) | Part::Run(_) | Part::Tail(_) | Part::Floats(_))
                 && self.columns.is_some()
                 && part.times().start_ms <= steps.time(step_count - 1)
                 && self.parts.group_end(self.next) == self.next + 1
