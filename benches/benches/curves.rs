@@ -16,6 +16,7 @@ use benches::measure::median;
 use benches::options::{ReportOptions, count};
 use benches::report::{exit, record_path};
 use benches::scenario::ask::{Query, Taken, ask};
+use benches::scenario::load::Protocol;
 use benches::scenario::server::Server;
 use benches::scenario::target::{self, Target};
 use benches::side_by_side::queries::known_difference;
@@ -61,7 +62,7 @@ fn main() -> ExitCode {
 fn run(options: &Options) -> io::Result<()> {
     target::check_names(&options.servers).map_err(Error::other)?;
     let end_s = (machine::now_ms() / 1_000 - AGE_S) / 60 * 60;
-    let open = options.servers.iter().map(|target| target.open(&options.directory));
+    let open = options.servers.iter().map(|target| target.open(&options.directory, Protocol::V1));
     let servers = open.collect::<io::Result<Vec<Server>>>()?;
     for server in &servers {
         // The oldest samples first, which no server refuses as late.

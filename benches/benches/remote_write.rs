@@ -70,7 +70,7 @@ fn main() -> ExitCode {
         let mut columns = Vec::new();
         for (program, name, binary) in options.programs()? {
             let directory = &options.server.directory;
-            let settings = NodeSettings { args: options.args(program), store: None };
+            let settings = NodeSettings { args: options.protocol.args(program), store: None };
             let server = Server::start_node(name, program, &binary, directory, settings)?;
             columns.push((name, figures(&options, server)?));
         }
@@ -100,20 +100,6 @@ impl Options {
             return Err(format!("--scrapes must be a multiple of {}", self.scrapes_per_request));
         }
         Ok(())
-    }
-
-    /// Returns the flags that a program needs for the protocol.
-    fn args(&self, program: Program) -> Vec<String> {
-        let flags: &[&str] = match (self.protocol, program) {
-            (Protocol::Otlp, Program::Tessella | Program::Prometheus) => {
-                &["--web.enable-otlp-receiver"]
-            }
-            (Protocol::V2, Program::Prometheus) => &[
-                "--web.remote-write-receiver.accepted-protobuf-messages=io.prometheus.write.v2.Request",
-            ],
-            _ => &[],
-        };
-        flags.iter().map(|flag| (*flag).to_owned()).collect()
     }
 
     /// Returns the programs to load, with names and binaries.

@@ -52,7 +52,8 @@ fn record(report: &Report) -> io::Result<()> {
 fn compare(options: &Options, dataset: &Dataset) -> io::Result<Report> {
     let alignment_s = dataset.alignment_s();
     let end_s = (machine::now_ms() / 1_000 - options.age_s) / alignment_s * alignment_s;
-    let open = options.servers.iter().map(|target| target.open(&options.directory));
+    let open =
+        options.servers.iter().map(|target| target.open(&options.directory, dataset.protocol));
     let servers = open.collect::<io::Result<Vec<Server>>>()?;
     let settle = Duration::from_secs(options.settle_s);
     let mut loaded = Vec::new();

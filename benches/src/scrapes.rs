@@ -1,11 +1,7 @@
 //! Scrapes of counters and gauges with labels as in a cluster, sent by independent senders.
 
-use std::collections::BTreeMap;
 use std::io;
 
-use prost::Message;
-use testkit::otlppb::{self, Data, Number, NumberPoint, Numbers};
-use testkit::prompb::{WriteRequest, v2};
 use testkit::remote_write::{RequestEncoder, encode_labels};
 
 use crate::scenario::load::{self, Outcome, Protocol, Sender};
@@ -78,10 +74,7 @@ impl Part {
                 self.encoder.push(&self.labels[series], samples.iter().copied());
             }
             let count = scrapes.series_per_request * scrapes.scrapes_per_request;
-            match scrapes.protocol {
-                Protocol::V1 => sender.send(&self.encoder, count)?,
-                protocol => sender.send_body(protocol, &body_of(&self.encoder, protocol), count)?,
-            }
+            sender.send_as(scrapes.protocol, &self.encoder, count)?;
         }
         Ok(())
     }
@@ -98,45 +91,6 @@ impl Part {
         }
         *value
     }
-}
-
-/// Returns the body of a request of another protocol with the same series.
-fn body_of(encoder: &RequestEncoder, protocol: Protocol) -> Vec<u8> {
-    let request = WriteRequest::decode(encoder.message()).expect("it was encoded here");
-    let compressed = |message: Vec<u8>| {
-        snap::raw::Encoder::new().compress_vec(&message).expect("a request is below 4 GiB")
-    };
-    match protocol {
-        Protocol::V1 => compressed(request.encode_to_vec()),
-        Protocol::V2 => compressed(v2::Request::of(&request).encode_to_vec()),
-        Protocol::Otlp => otlp(&request).encode_to_vec(),
-    }
-}
-
-/// Returns a request with a gauge for each metric, and all labels as attributes of data points.
-fn otlp(request: &WriteRequest) -> otlppb::Request {
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    let mut metrics = BTreeMap::<String, Vec<NumberPoint>>::new();
-    for series in &request.timeseries {
-        let (name, others): (Vec<_>, Vec<_>) =
-            series.labels.iter().partition(|label| label.name == b"__name__");
-        let attributes: Vec<_> = others
-            .iter()
-            .map(|label| otlppb::text(&text(&label.name), &text(&label.value)))
-            .collect();
-        let points = series.samples.iter().map(|sample| NumberPoint {
-            attributes: attributes.clone(),
-            time_ns: sample.timestamp as u64 * 1_000_000,
-            value: Some(Number::Double(sample.value)),
-            ..NumberPoint::default()
-        });
-        let name = name.first().map_or_else(String::new, |label| text(&label.value));
-        metrics.entry(name).or_default().extend(points);
-    }
-    let gauge = |data_points| Data::Gauge(Numbers { data_points, ..Numbers::default() });
-    let metrics = metrics.into_iter();
-    let metrics = metrics.map(|(name, points)| otlppb::metric(&name, "", gauge(points)));
-    otlppb::request(Vec::new(), metrics.collect())
 }
 
 fn labels(sender: usize, series: usize) -> Vec<u8> {

@@ -1,8 +1,12 @@
 //! Load by remote write: concurrent senders, each request acknowledged before the next.
 
+use std::collections::BTreeMap;
 use std::io::{self, Error};
 use std::time::{Duration, Instant};
 
+use prost::Message;
+use testkit::otlppb::{self, CUMULATIVE, Data, Number, NumberPoint, Numbers};
+use testkit::prompb::{WriteRequest, v2};
 use testkit::remote_write::RequestEncoder;
 
 use super::server::{Cost, Program, Server};
@@ -11,6 +15,9 @@ use crate::http::Client;
 /// Timeout of the retries of a request, and the pause before each.
 const RETRY_TIMEOUT: Duration = Duration::from_secs(300);
 const RETRY_PAUSE: Duration = Duration::from_millis(200);
+
+/// Start timestamp of counters, in 2017.
+const START_NS: u64 = 1_500_000_000_000_000_000;
 
 /// Protocol of a load.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, clap::ValueEnum)]
@@ -25,6 +32,20 @@ pub enum Protocol {
 }
 
 impl Protocol {
+    /// Returns the flags that a program needs to receive it.
+    pub fn args(self, program: Program) -> Vec<String> {
+        let flags: &[&str] = match (self, program) {
+            (Protocol::Otlp, Program::Tessella | Program::Prometheus) => {
+                &["--web.enable-otlp-receiver"]
+            }
+            (Protocol::V2, Program::Prometheus) => &[
+                "--web.remote-write-receiver.accepted-protobuf-messages=io.prometheus.write.v2.Request",
+            ],
+            _ => &[],
+        };
+        flags.iter().map(|flag| (*flag).to_owned()).collect()
+    }
+
     /// Returns the path and the headers of requests.
     fn target(self, program: Program) -> (&'static str, &'static str) {
         match (self, program) {
@@ -95,6 +116,21 @@ impl Sender {
         let sent = self.send_body(Protocol::V1, &body, samples);
         self.body = body;
         sent
+    }
+
+    /// Sends a request of encoded series in any protocol, as [`Self::send`].
+    ///
+    /// Errors: as those of [`Self::send`].
+    pub fn send_as(
+        &mut self,
+        protocol: Protocol,
+        encoder: &RequestEncoder,
+        samples: usize,
+    ) -> io::Result<()> {
+        match protocol {
+            Protocol::V1 => self.send(encoder, samples),
+            _ => self.send_body(protocol, &body_of(encoder, protocol), samples),
+        }
     }
 
     /// Sends a request whose body is encoded.
@@ -188,4 +224,56 @@ pub fn send<P: Send>(
     };
     let (senders, cost) = server.measure(run_all)?;
     Ok(Outcome::new(senders.into_iter(), cost))
+}
+
+/// Returns the body of a request of another protocol with the same series.
+fn body_of(encoder: &RequestEncoder, protocol: Protocol) -> Vec<u8> {
+    let request = WriteRequest::decode(encoder.message()).expect("it was encoded here");
+    let compressed = |message: Vec<u8>| {
+        snap::raw::Encoder::new().compress_vec(&message).expect("a request is below 4 GiB")
+    };
+    match protocol {
+        Protocol::V1 => compressed(request.encode_to_vec()),
+        Protocol::V2 => compressed(v2::Request::of(&request).encode_to_vec()),
+        Protocol::Otlp => otlp(&request).encode_to_vec(),
+    }
+}
+
+/// Returns a request with a metric for each name, and all labels as attributes of data points. Counters
+/// are sums with a start timestamp, as OpenTelemetry's libraries send them.
+fn otlp(request: &WriteRequest) -> otlppb::Request {
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let mut metrics = BTreeMap::<String, Vec<NumberPoint>>::new();
+    for series in &request.timeseries {
+        let (name, others): (Vec<_>, Vec<_>) =
+            series.labels.iter().partition(|label| label.name == b"__name__");
+        let attributes: Vec<_> = others
+            .iter()
+            .map(|label| otlppb::text(&text(&label.name), &text(&label.value)))
+            .collect();
+        let name = name.first().map_or_else(String::new, |label| text(&label.value));
+        let start_ns = if is_counter(&name) { START_NS } else { 0 };
+        let points = series.samples.iter().map(|sample| NumberPoint {
+            attributes: attributes.clone(),
+            start_ns,
+            time_ns: sample.timestamp as u64 * 1_000_000,
+            value: Some(Number::Double(sample.value)),
+            ..NumberPoint::default()
+        });
+        metrics.entry(name).or_default().extend(points);
+    }
+    let metrics = metrics.into_iter().map(|(name, data_points)| {
+        let numbers = Numbers { data_points, ..Numbers::default() };
+        let data = match is_counter(&name) {
+            true => Data::Sum(Numbers { temporality: CUMULATIVE, is_monotonic: true, ..numbers }),
+            false => Data::Gauge(numbers),
+        };
+        otlppb::metric(&name, "", data)
+    });
+    otlppb::request(Vec::new(), metrics.collect())
+}
+
+/// Returns whether receivers of OTLP give a sum this name; they add `_total` to others.
+fn is_counter(name: &str) -> bool {
+    name.ends_with("_total")
 }

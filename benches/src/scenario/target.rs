@@ -3,7 +3,8 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use super::server::{Program, Server};
+use super::load::Protocol;
+use super::server::{NodeSettings, Program, Server};
 use crate::options::build_server;
 
 /// Server to start.
@@ -16,12 +17,13 @@ pub struct Target {
 }
 
 impl Target {
-    /// Starts the server on a store below a directory.
+    /// Starts the server on a store below a directory, as a receiver of a protocol.
     ///
     /// Errors: it does not become ready.
-    pub fn open(&self, directory: &Path) -> io::Result<Server> {
+    pub fn open(&self, directory: &Path, protocol: Protocol) -> io::Result<Server> {
         let binary = self.binary.clone().map_or_else(build_server, Ok)?;
-        Server::start(&self.name, self.program, &binary, directory)
+        let settings = NodeSettings { args: protocol.args(self.program), store: None };
+        Server::start_node(&self.name, self.program, &binary, directory, settings)
     }
 }
 

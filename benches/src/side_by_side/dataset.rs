@@ -9,6 +9,7 @@ use std::ops::Range;
 use testkit::remote_write::{RequestEncoder, encode_labels};
 
 use crate::data::Random;
+use crate::scenario::load::Protocol;
 
 /// Time between two scrapes.
 pub const INTERVAL_MS: i64 = 15_000;
@@ -65,6 +66,8 @@ pub struct Dataset {
     pub scrapes_per_request: usize,
     /// Behavior of targets and senders.
     pub behavior: Behavior,
+    /// Protocol of the senders.
+    pub protocol: Protocol,
     /// Time between two of the 512 steps of a query in s.
     pub step_s: i64,
     /// True if the ranges of functions are as long as a step, like Grafana's `$__interval`.
@@ -89,7 +92,7 @@ pub enum Behavior {
 }
 
 /// All datasets.
-pub const DATASETS: [Dataset; 9] = [
+pub const DATASETS: [Dataset; 10] = [
     SMALL,
     Dataset { name: "wide", clusters: 10, scrapes: 240, step_s: 5, ..SMALL },
     Dataset { name: "churn", behavior: Behavior::Churn, ..SMALL },
@@ -97,6 +100,7 @@ pub const DATASETS: [Dataset; 9] = [
     Dataset { name: "jitter", behavior: Behavior::Jitter, ..SMALL },
     Dataset { name: "mixed", behavior: Behavior::MixedIntervals, ..SMALL },
     Dataset { name: "gaps", behavior: Behavior::Gaps, ..SMALL },
+    Dataset { name: "otlp", protocol: Protocol::Otlp, ..SMALL },
     Dataset {
         name: "long",
         counters: 96,
@@ -131,6 +135,7 @@ const SMALL: Dataset = Dataset {
     scrapes: 1_024,
     scrapes_per_request: 1,
     behavior: Behavior::Steady,
+    protocol: Protocol::V1,
     step_s: 15,
     has_long_ranges: false,
 };
@@ -530,7 +535,7 @@ mod tests {
     #[test]
     fn datasets_have_documented_sizes() {
         let counts = DATASETS.map(|dataset| dataset.series_count());
-        assert_eq!(counts, [7_400, 74_000, 7_400, 7_400, 7_400, 7_400, 7_400, 200, 100]);
+        assert_eq!(counts, [7_400, 74_000, 7_400, 7_400, 7_400, 7_400, 7_400, 7_400, 200, 100]);
         for dataset in DATASETS {
             let parts = dataset.parts(3);
             let series: usize =

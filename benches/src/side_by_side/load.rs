@@ -46,7 +46,9 @@ pub fn load(
     let is_long = dataset.scrapes_per_request > 1;
     let size = if is_long { REQUEST_SAMPLES_LONG } else { REQUEST_SAMPLES };
     let outcome = send(server, dataset.parts(SENDERS), |part: Part, sender: &mut Sender| {
-        part.send(start_ms, size, |encoder, count, _| sender.send(encoder, count))
+        part.send(start_ms, size, |encoder, count, _| {
+            sender.send_as(dataset.protocol, encoder, count)
+        })
     })?;
     let resident = server.resident();
     let (is_settled, cost_after) = server.measure(|| {
