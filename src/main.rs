@@ -2,50 +2,12 @@
 
 use std::process::ExitCode;
 
-use tessella::cli::CommandLine;
-use tessella::cli::arguments::{self, Arguments};
 use tessella::kernel::watched_allocator::WatchedAllocator;
-use tessella::kernel::{allocator, open_files};
-use tessella::profile::heap::{self, HeapSampler};
-use tessella::{logging, server, tools};
+use tessella::profile::heap::HeapSampler;
 
 #[global_allocator]
 static ALLOCATOR: WatchedAllocator<HeapSampler> = WatchedAllocator(HeapSampler);
 
 fn main() -> ExitCode {
-    allocator::set_up();
-    let Arguments { command_line, notices } =
-        arguments::parse(std::env::args_os()).unwrap_or_else(|error| error.exit());
-    let CommandLine { tool, server: args } = command_line;
-    if tool.is_none() {
-        heap::start();
-    }
-    let (level, format) = tool.as_ref().map_or((args.log_level, args.log_format), tools::Tool::log);
-    logging::start(level, format);
-    for notice in &notices {
-        notice.log();
-    }
-    raise_open_files_limit();
-    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
-        Ok(runtime) => runtime,
-        Err(error) => {
-            tracing::error!(%error, "cannot start threads");
-            return ExitCode::FAILURE;
-        }
-    };
-    match tool {
-        Some(tool) => runtime.block_on(tools::run(tool, arguments::command())),
-        None => runtime.block_on(server::run(args)),
-    }
-}
-
-/// Raises the limit of open files, which connections and files of the store need.
-fn raise_open_files_limit() {
-    match open_files::raise_limit() {
-        Ok(limit) if limit.now > limit.before => {
-            tracing::info!(before = limit.before, now = limit.now, "limit of open files raised");
-        }
-        Ok(limit) => tracing::debug!(limit = limit.now, "limit of open files is the hard limit"),
-        Err(error) => tracing::warn!(%error, "limit of open files cannot be raised"),
-    }
+    tessella::run()
 }

@@ -28,7 +28,6 @@ pub use import::ImportArgs;
 pub use inspect::InspectArgs;
 pub use manual::ManualArgs;
 pub use reshard_plan::ReshardPlanArgs;
-pub use store_args::StoreArgs;
 pub use verify::VerifyArgs;
 
 /// Command of a tool.
