@@ -1,4 +1,4 @@
-//! Load by remote write: concurrent senders, each request acknowledged before the next.
+//! Load by remote write or OTLP: concurrent senders, each request acknowledged before the next.
 
 use std::collections::BTreeMap;
 use std::io::{self, Error};

@@ -57,7 +57,7 @@ pub(crate) struct OpenWindow {
     have_starts: bool,
     /// Set if no sample is raw and the frames are packed.
     is_condensed: bool,
-    /// Time of the last sample in the frames, while they are plain.
+    /// Time of the last sample in the frames, while they are floats.
     framed_ms: i64,
     /// Slot for the column of the frames, set by the first reader. Samples are only appended to
     /// frames, so a column that is too short is a prefix.

@@ -24,7 +24,7 @@ use roaring::RoaringBitmap;
 pub(crate) use ids::{Ids, bitmap_bytes};
 pub(crate) use labels::LabelIndex;
 pub(crate) use postings::{decode_postings, encode_postings};
-pub(crate) use prune::prune;
+pub(crate) use prune::{Candidate, prune};
 
 /// Labels in memory that can be shared.
 pub(crate) trait KnownLabels: Sync {

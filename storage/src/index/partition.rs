@@ -27,7 +27,7 @@ use pages::page_bytes;
 use super::cache::Usage;
 use super::ids::Ids;
 use super::postings::{decode_postings, parse_postings};
-use super::results::{MatcherRef, Resolved, Results};
+use super::results::{MatcherRef, Resolved, Results, SelectionRef};
 use super::runs::RunIndex;
 use super::{KnownLabels, Lookup, Term, combine, term, wants};
 use crate::keys;
@@ -450,8 +450,8 @@ impl PartitionIndex {
     }
 
     /// Returns the series that pass all matchers, if an earlier query has resolved them.
-    pub(crate) fn known_series(&self, matchers: &[Matcher]) -> Option<Arc<Resolved>> {
-        lock(&self.index.results).series(matchers)
+    pub(super) fn known_series(&self, selection: &SelectionRef<'_>) -> Option<Arc<Resolved>> {
+        lock(&self.index.results).series(selection)
     }
 
     /// Returns the series that pass all matchers.
@@ -462,7 +462,7 @@ impl PartitionIndex {
         matchers: &[Matcher],
         yielder: &mut Yielder,
     ) -> Result<Arc<Resolved>, SourceError> {
-        if let Some(known) = self.known_series(matchers) {
+        if let Some(known) = self.known_series(&SelectionRef::of(matchers)) {
             self.count_lookup(true);
             return Ok(known);
         }

@@ -16,7 +16,7 @@ use futures::stream::{self, StreamExt, TryStreamExt};
 use model::{Budget, Matcher, SourceError};
 
 use super::partition::PartitionIndex;
-use super::results::MatcherRef;
+use super::results::{MatcherRef, Resolved, SelectionRef};
 use super::{Lookup, Term, term, wants};
 use crate::error::StoreError;
 use crate::keys;
@@ -38,6 +38,13 @@ const BESIDE_SHARE: usize = 3;
 /// Maximum number of matching values, counted per partition.
 const FOUND_MAX: usize = 1 << 18;
 
+/// Partition that may hold matching series.
+pub(crate) struct Candidate {
+    pub(crate) index: Arc<PartitionIndex>,
+    /// The series, if an earlier query has resolved them.
+    pub(crate) known: Option<Arc<Resolved>>,
+}
+
 /// Returns the partitions that may hold series which pass all matchers. If the index of a partition
 /// knows the result of a matcher, or of all together, that is used instead of the dictionary.
 pub(crate) async fn prune(
@@ -45,18 +52,20 @@ pub(crate) async fn prune(
     partitions: Vec<Arc<PartitionIndex>>,
     matchers: &[Matcher],
     budget: &Budget,
-) -> Result<Vec<Arc<PartitionIndex>>, SourceError> {
+) -> Result<Vec<Candidate>, SourceError> {
     let (mut holding, mut unknown) = (Vec::with_capacity(partitions.len()), Vec::new());
+    let selection = SelectionRef::of(matchers);
     for index in partitions {
-        match index.known_series(matchers) {
+        match index.known_series(&selection) {
             Some(series) if series.labels.is_empty() => {}
-            Some(_) => holding.push(index),
+            Some(series) => holding.push(Candidate { index, known: Some(series) }),
             None => unknown.push(index),
         }
     }
     if !unknown.is_empty() {
-        holding.extend(Box::pin(prune_unknown(lsm, unknown, matchers, budget)).await?);
-        holding.sort_by_key(|index| index.partition);
+        let left = Box::pin(prune_unknown(lsm, unknown, matchers, budget)).await?;
+        holding.extend(left.into_iter().map(|index| Candidate { index, known: None }));
+        holding.sort_by_key(|candidate| candidate.index.partition);
     }
     Ok(holding)
 }

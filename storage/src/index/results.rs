@@ -52,7 +52,7 @@ pub(super) struct MatcherRef<'a> {
 
 /// Matchers of a selection, in its order.
 #[derive(Hash)]
-struct SelectionRef<'a>(Vec<MatcherRef<'a>>);
+pub(super) struct SelectionRef<'a>(Vec<MatcherRef<'a>>);
 
 impl Results {
     /// Creates an empty cache of at most `bytes_max` bytes.
@@ -89,8 +89,8 @@ impl Results {
     }
 
     /// Returns the series of a selection.
-    pub(super) fn series(&self, matchers: &[Matcher]) -> Option<Arc<Resolved>> {
-        self.of_selections.get(&SelectionRef::of(matchers)).cloned()
+    pub(super) fn series(&self, selection: &SelectionRef<'_>) -> Option<Arc<Resolved>> {
+        self.of_selections.get(selection).cloned()
     }
 
     /// Keeps the series of a selection.
@@ -164,7 +164,7 @@ impl<'a> MatcherRef<'a> {
 }
 
 impl<'a> SelectionRef<'a> {
-    fn of(matchers: &'a [Matcher]) -> SelectionRef<'a> {
+    pub(super) fn of(matchers: &'a [Matcher]) -> SelectionRef<'a> {
         SelectionRef(matchers.iter().map(MatcherRef::of).collect())
     }
 }

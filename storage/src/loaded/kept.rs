@@ -175,8 +175,9 @@ impl KeptSets {
         series: &SharedSeries,
         columns: &ColumnCache,
     ) {
-        // Summaries are merged from many to few parts.
-        let is_worthwhile = series.is_partial() || series.has_parts(self.parts_min);
+        // Summaries are merged from many to few parts. A single window is rarely asked for again.
+        let has_steps = selection.windows.is_some_and(|wanted| wanted.windows.count > 1);
+        let is_worthwhile = series.is_partial() && has_steps || series.has_parts(self.parts_min);
         if self.sets_max == 0 || !is_worthwhile {
             return;
         }

@@ -29,7 +29,7 @@ pub(crate) struct LoadedSeries {
     pub(crate) encoded_bytes: usize,
     /// True if samples may be missing that the selection's windows do not need.
     pub(crate) is_partial: bool,
-    /// Boundaries of the wanted windows, if there are summaries in place of samples.
+    /// Boundaries of the wanted windows, if there may be summaries in place of samples.
     pub(crate) edges: Option<Edges>,
     /// Bytes that each query charges for them.
     pub(crate) charged_bytes: u64,

@@ -91,16 +91,6 @@ impl WantedTimes {
         self.range.overlaps(times) && self.edges.is_none_or(|edges| edges.see(times))
     }
 
-    /// Returns whether a frame is wanted. Histograms between windows are, as reset hints of later ones
-    /// refer to them.
-    fn include_frame(&self, header: &FrameHeader) -> bool {
-        let times = TimeRange::new(header.min_ms, header.max_ms);
-        match header.encoding.is_histograms() {
-            true => self.range.overlaps(times),
-            false => self.include(times),
-        }
-    }
-
     fn include_column(&self, column: &KeptColumn) -> bool {
         self.include(TimeRange::new(column.min_ms(), column.max_ms()))
     }
@@ -168,7 +158,7 @@ async fn read(
         summaries::load(source, wanted, &mut runs, labels, &mut parts, charge, yielder).await?;
     }
     check_samples(&runs, times.range)?;
-    let bytes = use_cached_columns(source, &mut runs, labels, yielder).await?;
+    let bytes = use_cached_columns(source, &mut runs, labels, times, yielder).await?;
     charge(bytes)?;
     let budget = yielder.budget().clone();
     let reads: Vec<_> =
@@ -229,6 +219,7 @@ async fn use_cached_columns(
     source: &BlockSource<'_>,
     runs: &mut [(u64, Vec<WantedRun>)],
     labels: &[(u32, Labels)],
+    times: WantedTimes,
     yielder: &mut Yielder,
 ) -> Result<usize, SourceError> {
     let mut bytes = 0;
@@ -240,7 +231,7 @@ async fn use_cached_columns(
                 let first_id = entry.first_id;
                 let key = BlockKey { metric: *metric, window: *window, epoch: *epoch, first_id };
                 let slots = source.columns.block(&key);
-                let Some(kept) = slots.and_then(|slots| kept_columns(&slots, labels)) else {
+                let Some(kept) = slots.and_then(|slots| kept_columns(&slots, labels, times)) else {
                     bytes += entry.bytes as usize;
                     continue;
                 };
@@ -310,7 +301,7 @@ fn kept_of_share(
     let mut kept = KeptParts::default();
     kept.parts.extend(labels.iter().map(|_| Parts::new()));
     for block in blocks {
-        for (index, column) in kept_columns(block, labels)? {
+        for (index, column) in kept_columns(block, labels, times)? {
             kept.bytes += column.bytes();
             kept.column_count += 1;
             if times.include_column(&column) {
@@ -322,10 +313,11 @@ fn kept_of_share(
 }
 
 /// Returns the cached columns of all wanted series of a block, each with the index of its series;
-/// `None` if one is missing.
+/// `None` if one is missing. Series of which no wanted time has floats need no column.
 fn kept_columns(
     slots: &BlockSlots,
     labels: &[(u32, Labels)],
+    times: WantedTimes,
 ) -> Option<Vec<(usize, Arc<KeptColumn>)>> {
     let ids = slots.ids();
     let (first, last) = (*ids.first()?, *ids.last()?);
@@ -339,7 +331,11 @@ fn kept_columns(
         slots.fetch(at + COLUMNS_AHEAD);
         at += ids[at..].partition_point(|other| other < id);
         if ids.get(at) == Some(id) {
-            kept.push((index, slots.column(at)?));
+            match slots.column(at) {
+                Some(column) => kept.push((index, column)),
+                None if slots.float_times(at).is_some_and(|of| !times.include(of)) => {}
+                None => return None,
+            }
         }
     }
     Some(kept)
@@ -387,7 +383,8 @@ impl ReadBlock<'_> {
 
     /// Splits the adjacent frames of a series, and keeps those in the range that windows see. Keeps all
     /// frames as one run if they are floats, and if the range has half of them or is half as long.
-    /// Later queries then find their column.
+    /// Later queries then find their column. Of a series with histograms, keeps all frames in the
+    /// range: reset hints refer to earlier samples.
     ///
     /// The decoder verifies the checksums of kept frames. The others are verified here, as a damaged
     /// header would hide samples.
@@ -404,9 +401,18 @@ impl ReadBlock<'_> {
         let damaged = |error: ChunkError| {
             error.at(labels.to_string(), format!("key {}", keys::printable(&self.key)))
         };
-        let is_wanted = |header: &FrameHeader| self.times.include_frame(header);
         let headers: Vec<(usize, FrameHeader)> =
             chunk::frames(frames).collect::<Result<_, _>>().map_err(damaged)?;
+        let are_floats = headers.iter().all(|(_, header)| !header.encoding.is_histograms());
+        let times = WantedTimes { edges: self.times.edges.filter(|_| are_floats), ..self.times };
+        let is_wanted =
+            |header: &FrameHeader| times.include(TimeRange::new(header.min_ms, header.max_ms));
+        if let (Some(slots), [(_, first), .., (_, last)] | [(_, first @ last)]) =
+            (slots, &headers[..])
+            && are_floats
+        {
+            slots.note_floats(at, TimeRange::new(first.min_ms, last.max_ms));
+        }
         if let Some(slots) = slots
             && let Some((min_ms, max_ms, sample_count)) =
                 run_of(&headers, self.times.range, is_wanted)

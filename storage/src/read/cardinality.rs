@@ -25,7 +25,7 @@ use crate::core::Core;
 use crate::head::Head;
 use crate::head::cardinality::Largest;
 use crate::index::partition::{LabelValues, PartitionIndex, entry_bytes};
-use crate::index::{Ids, prune};
+use crate::index::{Candidate, Ids, prune};
 use crate::lsm::Lsm;
 use crate::parallel::shares::apart;
 use crate::parallel::yielder::Yielder;
@@ -158,7 +158,9 @@ impl DaySeries {
         let (lsm, partitions) = core.partitions_between(range);
         let lsm = lsm.for_query(budget);
         let mut found = DaySeries::default();
-        if let Some(index) = prune(&lsm, partitions, matchers, budget).await?.pop() {
+        if let Some(Candidate { index, .. }) =
+            prune(&lsm, partitions, matchers, budget).await?.pop()
+        {
             found = DaySeries::sealed(core, &lsm, &index, matchers, budget).await?;
             found.remove_known(core, &lsm, &index, &mut in_head, budget).await?;
         }

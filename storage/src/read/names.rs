@@ -16,7 +16,7 @@ use super::select::Pin;
 use crate::core::Core;
 use crate::index::partition::PartitionIndex;
 use crate::index::results::Resolved;
-use crate::index::{Ids, is_restricted, prune};
+use crate::index::{Candidate, Ids, is_restricted, prune};
 use crate::lsm::Lsm;
 use crate::parallel::yielder::Yielder;
 
@@ -83,9 +83,9 @@ async fn list(
         }
         let (lsm, partitions) = core.partitions_between(range);
         let lsm = lsm.for_query(budget);
-        for index in prune(&lsm, partitions, matchers, budget).await? {
+        for Candidate { index, known } in prune(&lsm, partitions, matchers, budget).await? {
             budget.check()?;
-            let sealed = Sealed { core, lsm: &lsm, index: &index, matchers };
+            let sealed = Sealed { core, lsm: &lsm, index: &index, matchers, known };
             sealed.add_to(&mut union, wanted, &mut yielder).await?;
         }
     }
@@ -99,11 +99,12 @@ struct Sealed<'a> {
     lsm: &'a Lsm,
     index: &'a PartitionIndex,
     matchers: &'a [Matcher],
+    known: Option<Arc<Resolved>>,
 }
 
 impl Sealed<'_> {
     async fn add_to(
-        &self,
+        self,
         union: &mut Union,
         wanted: ListedNames<'_>,
         yielder: &mut Yielder,
@@ -122,8 +123,7 @@ impl Sealed<'_> {
             }
             return Ok(());
         }
-        let known = self.index.known_series(self.matchers);
-        if let Some(series) = known.filter(|series| series.labels.len() as u64 <= LABELS_MAX) {
+        if let Some(series) = self.known.filter(|series| series.labels.len() as u64 <= LABELS_MAX) {
             return Ok(union.add_known(wanted, series)?);
         }
         let ids = self.index.resolve(lsm, self.matchers, yielder).await?;

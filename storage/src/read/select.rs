@@ -15,7 +15,7 @@ use super::partition::{self, PartitionSelection};
 use super::summaries::WantedSummaries;
 use crate::core::Core;
 use crate::head::Matching;
-use crate::index::prune;
+use crate::index::{Candidate, prune};
 use crate::loaded::kept::{HeldOnce, SharedSeries};
 use crate::loaded::newest::{self, Newest, NewestSample, NewestSeries, NewestSet};
 use crate::loaded::order::{FoundSeries, Ordered, order, sort_by_labels};
@@ -138,7 +138,7 @@ async fn load(
     let partitions = prune(&lsm, partitions, &selection.matchers, budget).await?;
     let loads: Vec<BoxFuture<'_, _>> = partitions
         .iter()
-        .map(|index| {
+        .map(|Candidate { index, .. }| {
             let (lsm, tombstones, matchers) = (&lsm, &tombstones, &selection.matchers[..]);
             let wanted = PartitionSelection { lsm, index, tombstones, matchers, range, summaries };
             load_partition(core, wanted, &newest, budget).boxed()
@@ -297,10 +297,12 @@ fn visit_head(
         let new = &mut found[found_before..];
         room.settle(new.iter_mut().flat_map(|(_, parts)| parts));
         if let Some(edges) = edges {
-            let is_wanted = |part: &mut Part| {
-                matches!(part, Part::Frame(_) | Part::Histograms(_)) || edges.see(part.times())
+            // Reset hints of histograms refer to earlier samples.
+            let has_frames = |parts: &Parts| {
+                parts.iter().any(|p| matches!(p, Part::Frame(_) | Part::Histograms(_)))
             };
-            new.iter_mut().for_each(|(_, parts)| parts.retain(is_wanted));
+            let of_floats = new.iter_mut().filter(|(_, parts)| !has_frames(parts));
+            of_floats.for_each(|(_, parts)| parts.retain(|part| edges.see(part.times())));
         }
         let parts_bytes = |(_, parts): &FoundSeries| parts.iter().map(Part::bytes).sum::<usize>();
         let found_bytes: usize = new.iter().map(|found| parts_bytes(found) + SERIES_BYTES).sum();

@@ -10,8 +10,8 @@ use super::partition::{self, PartitionSelection};
 use super::select::{Pin, SERIES_BYTES, matching_in_order};
 use crate::core::Core;
 use crate::head::series::HeadSeries;
-use crate::index::prune;
 use crate::index::results::Resolved;
+use crate::index::{Candidate, prune};
 use crate::loaded::order::{merge, sort_by_labels};
 use crate::parallel::yielder::Yielder;
 
@@ -37,15 +37,16 @@ pub(crate) async fn series(
         lists.push(head);
         let (lsm, partitions) = core.partitions_between(range);
         let lsm = lsm.for_query(budget);
-        let mut before: Option<Arc<Resolved>> = None;
-        for index in prune(&lsm, partitions, matchers, budget).await? {
+        let (mut before, mut yielder): (Option<Arc<Resolved>>, _) = (None, Yielder::new(budget));
+        for Candidate { index, known } in prune(&lsm, partitions, matchers, budget).await? {
             budget.check()?;
-            let known = index.known_series(matchers).filter(|_| tombstones.is_empty());
+            let known = known.filter(|_| tombstones.is_empty());
             // Most days have the series of the day before.
-            if let (Some(known), Some(before)) = (&known, &before)
-                && known.has_series_of(before)
-            {
-                continue;
+            if let (Some(known), Some(before)) = (&known, &before) {
+                yielder.work(known.labels.len()).await?;
+                if known.has_series_of(before) {
+                    continue;
+                }
             }
             before = known;
             let wanted = PartitionSelection {

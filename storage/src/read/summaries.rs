@@ -1,11 +1,16 @@
 //! Summaries in place of samples, for selections that need only a part of some windows: facts, the
 //! newest samples, or nothing of the times between them.
 //!
-//! A block that windows of the query see is read if one of them begins or ends in one of its hours,
-//! if another run or the head has samples of the same window and perhaps series, if samples are
-//! deleted, or if one of the wanted series has no summaries with the wanted facts. Any other block is
-//! read if one of the wanted series has no summaries. A block of which only summaries are left cannot
-//! be read: the request for it remains, and the selection fails.
+//! A block that windows of the query see is read in these cases:
+//!
+//! - one of the windows begins or ends in one of its hours,
+//! - another run or the head has samples of the same window and perhaps series,
+//! - samples are deleted,
+//! - a wanted series has no summaries with the wanted facts.
+//!
+//! Any other block is read only if a wanted series has no summaries: it may have histograms. A block
+//! of which only summaries are left cannot be read: the request for it remains, and the selection
+//! fails.
 
 use std::collections::BTreeSet;
 use std::num::NonZero;
@@ -48,7 +53,7 @@ const DECODING_MAX: usize = 8;
 /// Summaries that a selection may use.
 pub(crate) struct WantedSummaries {
     pub(crate) edges: Edges,
-    /// Windows of the store with samples of the selection in the head.
+    /// Windows of the store with samples of the selection in the head that windows of the query see.
     pub(crate) in_head: BTreeSet<Window>,
     /// Permits of threads that decode summaries.
     decoding: Arc<Semaphore>,
@@ -211,7 +216,7 @@ fn candidates(
                     may_replace && suits && is_alone(entry) && !is_masked(entry)
                 }
                 BlockRequest::Bytes => may_replace,
-                BlockRequest::Summaries => may_suit && is_alone(entry),
+                BlockRequest::Summaries => may_suit && (!is_seen || is_alone(entry)),
                 BlockRequest::Nothing | BlockRequest::Columns(_) => false,
             };
             let deleted = || deleted_in(run, entry, masks);

@@ -7,6 +7,9 @@ use model::{LookupSteps, TimeRange, is_stale};
 use super::columns::{Column, FoundSamples, Stretch, WholeSum, extreme_of};
 use super::part::Part;
 
+/// Maximum number of floats that are few.
+const FEW: usize = 128;
+
 /// Consecutive floats of one part without staleness markers, times ascending; at least one.
 #[derive(Clone, Copy)]
 pub(super) enum Piece<'a> {
@@ -123,8 +126,7 @@ impl<'a> Piece<'a> {
     pub(super) fn is_packed(&self) -> bool {
         match self {
             Piece::Column(piece) => piece.column.is_packed(),
-            // Tails are short.
-            Piece::Tail(_) => true,
+            Piece::Tail(samples) => samples.len() <= FEW,
         }
     }
 

@@ -42,8 +42,10 @@ pub(crate) struct SummaryBuilder {
     common: Option<CommonTimes>,
     times: Vec<i64>,
     values: Vec<f64>,
-    /// Decoded, but not used.
+    /// Start timestamps, which summaries do not have.
     starts: Vec<i64>,
+    /// Ids of the series that have some.
+    with_starts: Vec<u32>,
 }
 
 impl SummaryBuilder {
@@ -57,6 +59,9 @@ impl SummaryBuilder {
             encode_series(window, common, &summaries, &mut self.bodies);
             self.sample_count += self.times.len();
         }
+        if !self.starts.is_empty() {
+            self.with_starts.push(id);
+        }
         self.series.push((id, self.bodies.len() - before));
     }
 
@@ -64,13 +69,13 @@ impl SummaryBuilder {
     fn decode(&mut self, frames: &[u8]) -> Option<Window> {
         self.times.clear();
         self.values.clear();
+        self.starts.clear();
         for frame in chunk::frames(frames) {
             let (offset, header) = frame.ok()?;
             if header.encoding.is_histograms() {
                 return None;
             }
             let decoder = Decoder::new(&frames[offset..], &header).ok()?;
-            self.starts.clear();
             decoder.read_all(&mut self.times, &mut self.values, &mut self.starts).ok()?;
         }
         let window = Window::of(*self.times.first()?);
@@ -214,8 +219,11 @@ impl<'a> StoredSummaries<'a> {
             let (body, tail) = rest.split_at(*len);
             rest = tail;
             let found = self.series.get(index).filter(|(found, _)| found == id);
-            let is_same =
-                |range: &Range<usize>| range.is_empty() || self.bodies[range.clone()] == *body;
+            let lacks_resets = body.first().is_some_and(|head| head & LACKS_RESETS != 0);
+            let may_lack = lacks_resets || expected.with_starts.binary_search(id).is_ok();
+            let is_same = |range: &Range<usize>| {
+                self.bodies[range.clone()] == *body || range.is_empty() && may_lack
+            };
             if found.is_none_or(|(_, range)| !is_same(range)) {
                 return Some(*id);
             }

@@ -3,9 +3,9 @@
 //! A seal writes the summaries of each block next to it. Summaries of adjacent samples merge, so that
 //! any range made of whole hours is answered without its samples.
 //!
-//! Only finite floats without start timestamps are summarized. Staleness markers are no samples of a
-//! range, so only the last one of an hour is noted. A series has no summaries if a marker without a
-//! sample is at the first ms of the window. Readers of all other series, and of blocks without
+//! Only finite floats are summarized, without their start timestamps. Staleness markers are no samples
+//! of a range, so only the last one of an hour is noted. A series has no summaries if a marker without
+//! a sample is at the first ms of the window. Readers of all other series, and of blocks without
 //! summaries, read the samples.
 
 pub(crate) mod codec;

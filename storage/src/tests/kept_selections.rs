@@ -309,6 +309,57 @@ fn floats_between_windows_are_not_loaded_and_prevent_no_keeping() {
 }
 
 #[test]
+fn selections_are_kept_for_their_windows_alone() {
+    harness::run(async {
+        let windows = |first_end_ms| {
+            let step_ms = 3 * WINDOW_MS;
+            let windows = Windows { first_end_ms, step_ms, span_ms: STEP_MS, count: 3 };
+            Some(WantedWindows { windows, part: WindowPart::Samples })
+        };
+        let of = |windows| Selection { windows, ..selection(FIRST_MS, NOW_MS) };
+        let [first, second] = [FIRST_MS, FIRST_MS + WINDOW_MS].map(|ms| of(windows(ms)));
+        for is_sealed in [false, true] {
+            let (store, slow) = (filled(options(8)).await, filled(options(0)).await);
+            if is_sealed {
+                store.seal_all().await.unwrap();
+                slow.seal_all().await.unwrap();
+            }
+            let mut counts = Vec::new();
+            for selection in [&first, &second, &of(None)] {
+                keep(&store, selection).await;
+                let (contents, is_kept) = read_again(&store, selection).await;
+                assert!(is_kept, "{selection:?}");
+                assert_eq!(contents, read(&slow, selection).await);
+                counts.push(contents[0].1.len());
+            }
+            assert!(counts[0] < counts[2] && counts[1] < counts[2], "{counts:?}");
+        }
+    });
+}
+
+/// One series of a block has samples that windows see, the others have none.
+#[test]
+fn blocks_are_read_once_if_no_window_sees_some_of_their_series() {
+    harness::run(async {
+        let store = open_with(&harness::memory(), options(0)).await.unwrap();
+        for index in 0..SERIES {
+            let count = if index == 0 { 90 } else { 10 };
+            let samples: Vec<_> = (0..count).map(|at| (FIRST_MS + at * STEP_MS, 1.0)).collect();
+            store.append(batch(&series(index), &samples)).await.unwrap();
+        }
+        store.seal_all().await.unwrap();
+        let first_end_ms = FIRST_MS + 80 * STEP_MS;
+        let windows = Windows { first_end_ms, step_ms: 3 * WINDOW_MS, span_ms: STEP_MS, count: 3 };
+        let windows = Some(WantedWindows { windows, part: WindowPart::Samples });
+        let seen = Selection { windows, ..selection(FIRST_MS, NOW_MS) };
+        for hits in [0, 1, 2] {
+            assert_eq!(read(&store, &seen).await.len(), 1);
+            assert_eq!(store.stats().columns_hits, hits);
+        }
+    });
+}
+
+#[test]
 fn a_full_cache_evicts_selections_and_their_columns() {
     harness::run(async {
         let columns_bytes_max = 24 << 10;

@@ -47,7 +47,10 @@ async fn fill(store: &Store) {
             let times = (first..(NOW_MS - START_MS) / STEP_MS).step_by(step);
             let sample = |at: i64| (START_MS + at * STEP_MS, (at * 31 % 97 + number) as f64);
             let samples: Vec<(i64, f64)> = times.map(sample).collect();
-            store.append(batch(&series(number), &samples)).await.unwrap();
+            let mut batch = batch(&series(number), &samples);
+            // As of counters that OTLP sends.
+            batch.starts = if number == 1 { vec![START_MS; samples.len()] } else { Vec::new() };
+            store.append(batch).await.unwrap();
         }
         store.seal_all().await.unwrap();
     }
@@ -231,7 +234,9 @@ fn samples_that_summaries_cannot_represent_are_kept() {
         let histogram = harness::at(START_MS + 5, harness::histogram(&[1, 2]));
         store.append(harness::histogram_batch(&counted, &[histogram])).await.unwrap();
         for number in 0..5 {
-            store.append(batch(&series(number), &[(START_MS + 3, 2.0)])).await.unwrap();
+            let mut batch = batch(&series(number), &[(START_MS + 3, 2.0)]);
+            batch.starts = if number == 3 { vec![START_MS] } else { Vec::new() };
+            store.append(batch).await.unwrap();
         }
         store.seal_all().await.unwrap();
         clock.set(NOW_MS);

@@ -6,10 +6,10 @@
 use std::collections::{HashMap, VecDeque};
 use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 
 use foldhash::fast::RandomState;
-use model::prefetch;
+use model::{TimeRange, prefetch};
 
 use super::Column;
 use crate::epoch::Epoch;
@@ -20,7 +20,7 @@ use crate::window::Window;
 const ENTRY_BYTES: usize = 64;
 /// Bytes of the slots of a block, and of each of its series.
 const BLOCK_BYTES: usize = 192;
-const SERIES_BYTES: usize = 32;
+const SERIES_BYTES: usize = 56;
 /// Maximum number of recently read entries that one insertion passes; the next one goes on.
 const READ_PASSED_MAX: usize = 256;
 /// Maximum number of held columns that one insertion passes. Small, because a query that holds more
@@ -60,6 +60,8 @@ pub(crate) struct BlockSlots {
     /// Ascending.
     ids: Box<[u32]>,
     slots: Box<[Slot]>,
+    /// Times of each series that is known to have only floats.
+    float_times: Box<[OnceLock<TimeRange>]>,
     /// Number of filled slots.
     filled_count: AtomicU32,
     account: Arc<Account>,
@@ -200,6 +202,16 @@ impl BlockSlots {
         &self.ids
     }
 
+    /// Notes the times of the series at an index, which has only floats.
+    pub(crate) fn note_floats(&self, at: usize, times: TimeRange) {
+        self.float_times[at].get_or_init(|| times);
+    }
+
+    /// Returns the times of the series at an index if it is known to have only floats.
+    pub(crate) fn float_times(&self, at: usize) -> Option<TimeRange> {
+        self.float_times[at].get().copied()
+    }
+
     /// Prefetches the column of the series at an index.
     pub(crate) fn fetch(&self, at: usize) {
         if let Some(slot) = self.slots.get(at) {
@@ -278,9 +290,11 @@ impl ColumnCache {
             }
             let ids: Box<[u32]> = ids.collect();
             let slots = ids.iter().map(|_| Slot::default()).collect();
+            let float_times = ids.iter().map(|_| OnceLock::new()).collect();
             self.account.bytes.fetch_add(block_bytes(ids.len()), Ordering::Relaxed);
             let (filled_count, account) = (AtomicU32::new(0), Arc::clone(&self.account));
-            let block = Arc::new(BlockSlots { key, ids, slots, filled_count, account });
+            let block =
+                Arc::new(BlockSlots { key, ids, slots, float_times, filled_count, account });
             blocks.insert(key, Arc::clone(&block));
             block
         };

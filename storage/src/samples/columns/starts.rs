@@ -30,7 +30,6 @@ impl Starts {
 
     /// Appends the start timestamps of some samples after those of `before` samples, of which missing
     /// ones become 0.
-    #[cold]
     pub(super) fn push_to(&self, samples: Range<usize>, before: usize, out: &mut Vec<i64>) {
         out.resize(before, 0);
         let first = self.0.partition_point(|(at, _)| *at as usize <= samples.start);
