@@ -7,7 +7,7 @@ use model::histogram::decide_hint;
 use model::memory::MemorySource;
 use model::{
     Batch, Histogram, HistogramSample, Labels, MatchOp, Matcher, MetadataQuery, RejectReason,
-    ResetHint, Selection, Source, Span, TimeRange,
+    ResetHint, Selection, Source, Span, TimeRange, WantedWindows, WindowPart, Windows,
 };
 use proptest::prelude::*;
 
@@ -252,6 +252,7 @@ fn last_without_start(labels: &Labels, reads: &[Read]) -> Option<(Labels, Read)>
 }
 
 async fn check_reads(store: &Store, twin: &MemorySource, around_ms: i64) {
+    check_windows(store, twin, around_ms).await;
     let all = (i64::MIN, i64::MAX);
     assert_eq!(
         read_checked(store, Vec::new(), all.0, all.1).await,
@@ -278,6 +279,27 @@ async fn check_reads(store: &Store, twin: &MemorySource, around_ms: i64) {
             assert_eq!(newest, last.collect::<Vec<_>>());
         }
     }
+}
+
+/// Checks that all samples are read that windows of a query see, if floats between them may be missing.
+async fn check_windows(store: &Store, twin: &MemorySource, around_ms: i64) {
+    let step_ms = 5 * WINDOW_MS / 2;
+    let (first_end_ms, span_ms, count) = (around_ms - 2 * step_ms, WINDOW_MS / 2, 4);
+    let windows = Windows { first_end_ms, step_ms, span_ms, count };
+    let times = TimeRange::new(windows.after_ms(0) + 1, windows.end_ms(count - 1));
+    let is_seen = |read: &Read| {
+        let mut windows = (0..count).map(|at| windows.after_ms(at)..windows.end_ms(at));
+        windows.any(|window| window.contains(&(read.timestamp_ms - 1)))
+    };
+    let seen = async |source: &dyn Source, windows: Option<WantedWindows>| {
+        let selection = Selection { matchers: Vec::new(), times, only_newest: false, windows };
+        let mut contents = checked(harness::read_selection(source, &selection).await.unwrap());
+        contents.iter_mut().for_each(|(_, reads)| reads.retain(is_seen));
+        contents.retain(|(_, reads)| !reads.is_empty());
+        contents
+    };
+    let wanted = Some(WantedWindows { windows, part: WindowPart::Samples });
+    assert_eq!(seen(store, wanted).await, seen(twin, None).await);
 }
 
 /// Returns the selectors of a delete for a small number.
