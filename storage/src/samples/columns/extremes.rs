@@ -15,7 +15,8 @@ use std::ops::Range;
 
 use model::widest;
 
-use super::column::{Column, Values};
+use super::column::Column;
+use super::packed::Values;
 
 /// Number of ranges that are computed together.
 const RANGES_AT_ONCE: usize = 64;

@@ -4,7 +4,8 @@ use std::ops::Range;
 
 use model::{FilledSteps, LookupSteps, stale_nan};
 
-use super::column::{Column, Times};
+use super::column::Column;
+use super::packed::Times;
 use super::stretches::Stretch;
 
 /// Number of steps whose samples are found together.

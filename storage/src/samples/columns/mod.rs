@@ -10,6 +10,7 @@ mod cache;
 mod column;
 mod extremes;
 mod lookup;
+mod packed;
 mod starts;
 mod stretches;
 #[cfg(test)]

@@ -2,7 +2,8 @@
 
 use std::ops::Range;
 
-use super::column::{Column, Times, Values, read_strided, unpack_strided};
+use super::column::Column;
+use super::packed::{Times, Values, read_strided, unpack_strided};
 
 /// Sums of whole numbers below this are exact in every order of additions.
 const EXACT_MAX: f64 = (1_u64 << 53) as f64;
