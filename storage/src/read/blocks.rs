@@ -407,12 +407,6 @@ impl ReadBlock<'_> {
         let times = WantedTimes { edges: self.times.edges.filter(|_| are_floats), ..self.times };
         let is_wanted =
             |header: &FrameHeader| times.include(TimeRange::new(header.min_ms, header.max_ms));
-        if let (Some(slots), [(_, first), .., (_, last)] | [(_, first @ last)]) =
-            (slots, &headers[..])
-            && are_floats
-        {
-            slots.note_floats(at, TimeRange::new(first.min_ms, last.max_ms));
-        }
         if let Some(slots) = slots
             && let Some((min_ms, max_ms, sample_count)) =
                 run_of(&headers, self.times.range, is_wanted)
@@ -436,14 +430,23 @@ impl ReadBlock<'_> {
             });
             return Ok(());
         }
-        for (offset, header) in headers {
-            let bytes = frames.slice(offset..);
-            if is_wanted(&header) {
+        let mut unwanted: Option<TimeRange> = None;
+        for (offset, header) in &headers {
+            let bytes = frames.slice(*offset..);
+            if is_wanted(header) {
                 let key = Some(self.key.clone());
-                parts.push(Part::Frame(Box::new(Frame { bytes, key, header: Ok(header) })));
+                parts.push(Part::Frame(Box::new(Frame { bytes, key, header: Ok(*header) })));
             } else {
                 header.verify(&bytes).map_err(damaged)?;
+                let times = TimeRange::new(header.min_ms, header.max_ms);
+                unwanted = Some(unwanted.map_or(times, |before| before.join(times)));
             }
+        }
+        // Once all headers are verified.
+        if let (Some(slots), Some(times), true) = (slots, unwanted, are_floats)
+            && !headers.iter().any(|(_, header)| is_wanted(header))
+        {
+            slots.note_floats(at, times);
         }
         Ok(())
     }
