@@ -1,4 +1,4 @@
-//! Life of the process: from its arguments to its exit code.
+//! The process, from its arguments to its exit code.
 //!
 //! The runtime is started here and not by the binary, whose crate would compile all futures again.
 
