@@ -111,6 +111,12 @@ export function settled(page) {
   return page.waitForFunction(() => !document.querySelector(".panel[aria-busy]"));
 }
 
+/** Opens a tab of the first panel and waits for its result: until then the previous one is shown. */
+export async function openTab(page, name) {
+  await page.getByRole("tab", { name }).first().click();
+  await settled(page);
+}
+
 export function shot(page, name) {
   return page.screenshot({ path: join(OUTPUT, `${name}.png`) });
 }
