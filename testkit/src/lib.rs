@@ -11,6 +11,7 @@ pub mod grpc;
 pub mod otlppb;
 pub mod pprof;
 mod process;
+pub mod prometheus;
 pub mod prompb;
 pub mod protobuf;
 pub mod proxy;

@@ -79,23 +79,6 @@ fn assert_alike(old: &str, new: &str, start: i64, end: i64, ignored: &[&str]) {
     assert!(text.contains("3 metrics, 5 series"), "{text}");
 }
 
-/// A Prometheus that takes remote write, also of old samples.
-fn start_prometheus(prometheus: &str, folder: &Path) -> (Child, String) {
-    let address = format!("127.0.0.1:{}", free_port());
-    let config = folder.join("prometheus.yml");
-    std::fs::write(&config, "storage: {tsdb: {out_of_order_time_window: 30d}}\n").unwrap();
-    let arguments = [
-        format!("--config.file={}", config.display()),
-        format!("--storage.tsdb.path={}", folder.join("prometheus").display()),
-        format!("--web.listen-address={address}"),
-        "--web.enable-remote-write-receiver".to_owned(),
-        "--web.enable-admin-api".to_owned(),
-        "--storage.tsdb.retention.time=1y".to_owned(),
-    ];
-    let log = folder.join("prometheus.log");
-    (start(prometheus, &arguments, &log, &address, "/-/ready"), address)
-}
-
 /// The first midnight of the last days.
 fn first_day() -> i64 {
     now_seconds() / DAY * DAY - 2 * DAY
@@ -105,7 +88,7 @@ fn first_day() -> i64 {
 fn prometheus_is_imported_by_its_script() {
     let Some(prometheus) = program("PROMETHEUS_BINARY") else { return };
     let directory = temporary_directory("from-prometheus");
-    let (_prometheus, old) = start_prometheus(&prometheus, directory.path());
+    let (_prometheus, old) = testkit::prometheus::start(&prometheus, directory.path());
     let (from, until) = (first_day(), first_day() + 2 * DAY);
     send(&old, from, until);
     let store = directory.path().join("store").display().to_string();
@@ -227,7 +210,7 @@ fn thanos_is_imported_by_its_script() {
     let Some(thanos) = program("THANOS_BINARY") else { return };
     let Some(prometheus) = program("PROMETHEUS_BINARY") else { return };
     let directory = temporary_directory("from-thanos");
-    let (_prometheus, old) = start_prometheus(&prometheus, directory.path());
+    let (_prometheus, old) = testkit::prometheus::start(&prometheus, directory.path());
     let (from, until) = (first_day(), first_day() + 2 * DAY);
     send(&old, from, until);
     let head = format!(

@@ -11,6 +11,7 @@ mod frontend;
 mod lagging;
 mod local;
 mod otlp;
+mod promxy;
 mod queries;
 mod relabelling;
 mod resharding;
@@ -33,6 +34,16 @@ struct Found {
     kind: String,
     /// All numbers of each series, in the order of labels.
     series: Vec<(String, Vec<f64>)>,
+}
+
+impl Found {
+    fn equals(&self, other: &Found) -> bool {
+        self.kind == other.kind
+            && self.series.len() == other.series.len()
+            && self.series.iter().zip(&other.series).all(|((a, x), (b, y))| {
+                a == b && x.len() == y.len() && x.iter().zip(y).all(|(x, y)| is_close(*x, *y))
+            })
+    }
 }
 
 fn result(address: &str, path: &str) -> Result<Found, String> {
@@ -98,12 +109,7 @@ fn compare_addresses(one: &str, root: &str, path: &str) -> Result<(), String> {
         (Ok(one), Ok(root)) => (one, root),
         (one, root) => return Err(format!("one node: {one:?}\nroot: {root:?}")),
     };
-    let is_equal = one.kind == root.kind
-        && one.series.len() == root.series.len()
-        && one.series.iter().zip(&root.series).all(|((a, x), (b, y))| {
-            a == b && x.len() == y.len() && x.iter().zip(y).all(|(x, y)| is_close(*x, *y))
-        });
-    if is_equal { Ok(()) } else { Err(format!("one node: {one:?}\nroot: {root:?}")) }
+    if one.equals(&root) { Ok(()) } else { Err(format!("one node: {one:?}\nroot: {root:?}")) }
 }
 
 #[test]
