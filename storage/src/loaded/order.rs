@@ -19,6 +19,8 @@ const PART_WORK: usize = 64;
 
 /// Maximum number of series that are sorted without a check of the budget: less than a millisecond.
 const SORTED_AT_ONCE_MAX: usize = 4_096;
+/// Number of lists that are merged together.
+const GROUP_LISTS: usize = 16;
 /// Number of series that the data of parts is prefetched ahead.
 pub(crate) const PARTS_AHEAD: usize = 8;
 
@@ -133,18 +135,55 @@ pub(crate) fn merge<T>(
     join: impl Fn(&mut T, T),
     watch: &mut Checkpoint,
 ) -> Result<Vec<(Labels, T)>, BudgetError> {
+    lists.retain(|list| !list.is_empty());
     while lists.len() > 1 {
-        let mut merged = Vec::with_capacity(lists.len().div_ceil(2));
+        let mut merged = Vec::with_capacity(lists.len().div_ceil(GROUP_LISTS));
         let mut rest = lists.into_iter();
-        while let Some(first) = rest.next() {
-            merged.push(match rest.next() {
-                Some(second) => merge_two(first, second, &join, watch)?,
-                None => first,
-            });
+        while rest.len() > 0 {
+            merged.push(merge_group(rest.by_ref().take(GROUP_LISTS), &join, watch)?);
         }
         lists = merged;
     }
     Ok(lists.pop().unwrap_or_default())
+}
+
+/// Merges some lists: together while all have the same series, then two by two.
+fn merge_group<T>(
+    lists: impl Iterator<Item = Vec<(Labels, T)>>,
+    join: &impl Fn(&mut T, T),
+    watch: &mut Checkpoint,
+) -> Result<Vec<(Labels, T)>, BudgetError> {
+    let mut lists: Vec<_> = lists.map(Vec::into_iter).collect();
+    let mut merged =
+        Vec::with_capacity(lists.iter().map(ExactSizeIterator::len).max().unwrap_or(0));
+    while have_same_series(&lists) {
+        watch.work(PART_WORK * lists.len())?;
+        let mut series = lists.iter_mut().filter_map(Iterator::next);
+        let Some((labels, mut item)) = series.next() else { break };
+        series.for_each(|(_, more)| join(&mut item, more));
+        merged.push((labels, item));
+    }
+    let mut rest: Vec<Vec<_>> = lists.into_iter().map(Iterator::collect).collect();
+    while rest.len() > 1 {
+        let mut pairs = rest.into_iter();
+        let mut halved = Vec::with_capacity(pairs.len().div_ceil(2));
+        while let Some(first) = pairs.next() {
+            halved.push(match pairs.next() {
+                Some(second) => merge_two(first, second, join, watch)?,
+                None => first,
+            });
+        }
+        rest = halved;
+    }
+    merged.extend(rest.into_iter().flatten());
+    Ok(merged)
+}
+
+/// Returns whether all lists have a next series, and the same one.
+fn have_same_series<T>(lists: &[std::vec::IntoIter<(Labels, T)>]) -> bool {
+    let mut next = lists.iter().map(|list| list.as_slice().first().map(|(labels, _)| labels));
+    let Some(Some(labels)) = next.next() else { return false };
+    next.all(|other| other == Some(labels))
 }
 
 fn merge_two<T>(
@@ -173,4 +212,42 @@ fn merge_two<T>(
     merged.extend(first);
     merged.extend(second);
     Ok(merged)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn series(number: u32) -> Labels {
+        Labels::from_pairs([("n", format!("{number:03}").as_str())])
+    }
+
+    proptest! {
+        /// Numbers of series of each list: most lists have the same, as days of a store do.
+        #[test]
+        fn merged_lists_have_each_series_once_and_items_in_order(
+            count in 0_u32..20,
+            gaps in prop::collection::vec((0_usize..40, 0_u32..20), 0..6),
+            list_count in 0_usize..40,
+        ) {
+            let has = |list: usize, number: u32| !gaps.contains(&(list, number));
+            let list = |list: usize| -> Vec<(Labels, Vec<usize>)> {
+                let numbers = (0..count).filter(|number| has(list, *number));
+                numbers.map(|number| (series(number), vec![list])).collect()
+            };
+            let lists: Vec<_> = (0..list_count).map(list).collect();
+            let mut expected: BTreeMap<Labels, Vec<usize>> = BTreeMap::new();
+            for (labels, items) in lists.iter().flatten() {
+                expected.entry(labels.clone()).or_default().extend(items);
+            }
+            let budget = Budget::unlimited();
+            let join = |items: &mut Vec<usize>, more| items.extend::<Vec<usize>>(more);
+            let merged = merge(lists, join, &mut Checkpoint::new(&budget)).unwrap();
+            prop_assert_eq!(merged, expected.into_iter().collect::<Vec<_>>());
+        }
+    }
 }

@@ -10,6 +10,7 @@ use slatedb::{BlockCachePolicy, CacheTarget, PrefixExtractor, PrefixTarget};
 
 use crate::keys;
 use crate::lsm::Location;
+use crate::lsm::compaction::schedule::ACTIVE_MAX;
 use crate::options::StoreOptions;
 
 /// Size from which the memtable is flushed. It holds little but the log; the head has a copy of it
@@ -57,12 +58,16 @@ impl PrefixExtractor for Segments {
 
 /// Returns the settings of compactions. `interval` is the time between checks for due compactions.
 pub(super) fn compactor_options(interval: Option<Duration>) -> CompactorOptions {
+    let interval = interval.unwrap_or(COMPACTION_INTERVAL);
     CompactorOptions {
-        poll_interval: interval.unwrap_or(COMPACTION_INTERVAL),
+        poll_interval: interval,
+        max_concurrent_compactions: ACTIVE_MAX,
         checkpoint_lifetime: COMPACTION_CHECKPOINT_LIFETIME,
         // Each subcompaction writes an SST, and each SST has an index to be read.
         worker: Some(CompactionWorkerOptions {
             max_subcompactions: 1,
+            max_concurrent_compactions: ACTIVE_MAX,
+            compactions_poll_interval: interval,
             ..CompactionWorkerOptions::default()
         }),
         ..CompactorOptions::default()

@@ -11,6 +11,10 @@
 //! The limit of concurrent compactions is applied after log segments are removed. SlateDB prefers
 //! segments with many SSTs, so it would propose only log epochs. SSTs of other segments would pile
 //! up until SlateDB flushes no memtable, and all writes would wait.
+//!
+//! Small compactions do not count in this limit, and have one of their own. A compaction is proposed,
+//! claimed and completed at one of the polls each, seconds apart, however little it reads. After an
+//! import of a year, the number at a time decides how long its days take.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicI64, AtomicU32, Ordering};
@@ -34,8 +38,16 @@ use crate::window::PartitionId;
 /// Number of SSTs of a log epoch from which it is compacted: the number of SSTs of a store is
 /// limited.
 const LOG_FILES_MAX: usize = 256;
-/// Number of active compactions from which no full compaction is scheduled: these are not urgent.
-const FULL_COMPACTIONS_MAX: usize = 2;
+/// Maximum number of active compactions that are not small.
+const LARGE_MAX: usize = 4;
+/// Number of those from which no full compaction is scheduled: these are not urgent.
+const LARGE_FULL_MAX: usize = 2;
+/// Bytes that a small compaction reads at most.
+const SMALL_BYTES_MAX: u64 = 8 << 20;
+/// Maximum number of active small compactions.
+const SMALL_MAX: usize = 16;
+/// Maximum number of active compactions.
+pub(in crate::lsm) const ACTIVE_MAX: usize = LARGE_MAX + SMALL_MAX;
 
 /// Segments to drop, and partitions to compact fully.
 #[derive(Debug, Clone)]
@@ -138,7 +150,6 @@ impl CompactionSchedulerSupplier for SegmentSchedulerSupplier {
             requests: self.requests.clone(),
             full_compaction_after: self.full_compaction_after,
             clock: Arc::clone(&self.clock),
-            compactions_max: options.max_concurrent_compactions,
             size_tiered: SizeTieredCompactionSchedulerSupplier::new().compaction_scheduler(&all),
         })
     }
@@ -148,8 +159,6 @@ struct SegmentScheduler {
     requests: CompactionRequests,
     full_compaction_after: Duration,
     clock: Arc<MonotonicClock>,
-    /// Maximum number of active compactions among those that SlateDB proposes.
-    compactions_max: usize,
     size_tiered: Box<dyn CompactionScheduler + Send + Sync>,
 }
 
@@ -159,9 +168,9 @@ impl SegmentScheduler {
         &self,
         state: &CompactorStateView,
         proposed: &[CompactionSpec],
+        running: &mut Running,
     ) -> Vec<CompactionSpec> {
         let segments = state.manifest().segments();
-        let free = FULL_COMPACTIONS_MAX.saturating_sub(active(state).count());
         let idle_before = SystemTime::now()
             .duration_since(UNIX_EPOCH)
             .unwrap_or_default()
@@ -184,7 +193,9 @@ impl SegmentScheduler {
             .filter(is_idle)
             .filter(|segment| !is_active(state, segment.prefix()))
             .filter(|segment| !proposed.iter().any(|spec| spec.segment() == segment.prefix()))
-            .take(free)
+            .filter(|segment| {
+                running.admits(segment_bytes(segment, &sources(segment)), LARGE_FULL_MAX)
+            })
             .map(|segment| {
                 let into = segment.compacted().iter().map(|run| run.id).min().unwrap_or(next_run);
                 next_run = next_run.max(into + 1);
@@ -218,8 +229,10 @@ impl CompactionScheduler for SegmentScheduler {
                 keys::parse_partition(prefix).is_some_and(|p| full_compactions.contains_key(&p));
             !self.requests.is_dropped(prefix) && (!is_log || is_long_log(prefix)) && !is_requested
         };
-        let free = self.compactions_max.saturating_sub(active(state).count());
-        proposed.extend(self.size_tiered.propose(state).into_iter().filter(is_wanted).take(free));
+        let mut running = Running::of(state);
+        let is_admitted = |spec: &CompactionSpec| running.admits(bytes_of(state, spec), LARGE_MAX);
+        let size_tiered = self.size_tiered.propose(state).into_iter();
+        proposed.extend(size_tiered.filter(is_wanted).filter(is_admitted));
         full_compactions.retain(|partition, compaction| {
             let prefix = keys::partition(*partition);
             let segment = segments.iter().find(|segment| *segment.prefix() == prefix);
@@ -245,7 +258,7 @@ impl CompactionScheduler for SegmentScheduler {
             // A sorted run keeps its id, so the completion of this compaction cannot be observed.
             !is_only_runs
         });
-        let full = self.full_compactions(state, &proposed);
+        let full = self.full_compactions(state, &proposed, &mut running);
         proposed.extend(full);
         proposed
     }
@@ -257,6 +270,47 @@ impl CompactionScheduler for SegmentScheduler {
     ) -> Result<(), slatedb::Error> {
         self.size_tiered.validate(state, spec)
     }
+}
+
+/// Number of active compactions, and of those that are about to be proposed.
+#[derive(Debug, Default)]
+struct Running {
+    small: usize,
+    large: usize,
+}
+
+impl Running {
+    fn of(state: &CompactorStateView) -> Running {
+        let mut running = Running::default();
+        for job in active(state) {
+            running.admits(bytes_of(state, job.spec()), usize::MAX);
+        }
+        running
+    }
+
+    /// Returns whether one more compaction may run, given the bytes that it reads, and counts it then.
+    fn admits(&mut self, bytes: u64, large_max: usize) -> bool {
+        let (running, max) = match bytes <= SMALL_BYTES_MAX {
+            true => (&mut self.small, SMALL_MAX),
+            false => (&mut self.large, large_max),
+        };
+        let is_admitted = *running < max;
+        *running += usize::from(is_admitted);
+        is_admitted
+    }
+}
+
+/// Returns the bytes that a compaction reads.
+fn bytes_of(state: &CompactorStateView, spec: &CompactionSpec) -> u64 {
+    let segment = state.manifest().segments().iter().find(|s| s.prefix() == spec.segment());
+    segment.map_or(0, |segment| segment_bytes(segment, spec.sources()))
+}
+
+/// Returns the bytes of some SSTs and sorted runs of a segment.
+fn segment_bytes(segment: &Segment, sources: &[SourceId]) -> u64 {
+    let files = segment.l0().iter().filter(|f| sources.contains(&SourceId::SstView(f.id)));
+    let runs = segment.compacted().iter().filter(|r| sources.contains(&SourceId::SortedRun(r.id)));
+    files.map(|file| file.estimate_size()).chain(runs.map(SortedRun::estimate_size)).sum()
 }
 
 /// Returns the active compactions.
@@ -300,9 +354,21 @@ mod tests {
     use crate::lsm::{Location, Lsm, WriteSet};
     use crate::tests::harness;
 
-    /// More than the maximum of concurrent compactions.
+    /// More than the maximum of concurrent compactions that are not small.
     const EPOCHS: u32 = 6;
     const PATIENCE: Duration = Duration::from_secs(120);
+
+    #[test]
+    fn small_compactions_do_not_count_as_others() {
+        let mut running = Running::default();
+        let admitted = |running: &mut Running, bytes, large_max| {
+            (0..100).filter(|_| running.admits(bytes, large_max)).count()
+        };
+        assert_eq!(admitted(&mut running, SMALL_BYTES_MAX + 1, LARGE_FULL_MAX), LARGE_FULL_MAX);
+        assert_eq!(admitted(&mut running, SMALL_BYTES_MAX, LARGE_FULL_MAX), SMALL_MAX);
+        let urgent = LARGE_MAX - LARGE_FULL_MAX;
+        assert_eq!(admitted(&mut running, SMALL_BYTES_MAX + 1, LARGE_MAX), urgent);
+    }
 
     #[test]
     fn log_epochs_do_not_keep_other_segments_from_being_merged() {
