@@ -28,7 +28,7 @@ use slatedb::compactor::{
     CompactorStateView, SizeTieredCompactionSchedulerSupplier, SourceId,
 };
 use slatedb::config::CompactorOptions;
-use slatedb::manifest::{Segment, SortedRun};
+use slatedb::manifest::{Segment, SortedRun, SsTableView};
 
 use crate::epoch::Epoch;
 use crate::keys;
@@ -310,7 +310,7 @@ fn bytes_of(state: &CompactorStateView, spec: &CompactionSpec) -> u64 {
 fn segment_bytes(segment: &Segment, sources: &[SourceId]) -> u64 {
     let files = segment.l0().iter().filter(|f| sources.contains(&SourceId::SstView(f.id)));
     let runs = segment.compacted().iter().filter(|r| sources.contains(&SourceId::SortedRun(r.id)));
-    files.map(|file| file.estimate_size()).chain(runs.map(SortedRun::estimate_size)).sum()
+    files.map(SsTableView::estimate_size).chain(runs.map(SortedRun::estimate_size)).sum()
 }
 
 /// Returns the active compactions.
