@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::{Command, Output};
 
 use serde_json::{Value, json};
-use testkit::{Child, Server, binary, free_port, get, request, temporary_directory};
+use testkit::{Server, binary, free_port, get, request, temporary_directory};
 
 use super::{Series, file, now_seconds, program, query, start, stop, write};
 
