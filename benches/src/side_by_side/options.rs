@@ -19,7 +19,7 @@ pub struct Options {
     /// is the reference of the comparison.
     #[arg(long = "start", value_name = "SERVER", value_parser = target::parse, required = true)]
     pub servers: Vec<Target>,
-    /// Dataset: small, wide, churn, late, jitter, mixed, gaps, long, year, or all of them, one
+    /// Dataset: small, wide, churn, late, jitter, mixed, gaps, otlp, long, year, or all, one
     /// after the other.
     #[arg(long = "dataset", value_name = "NAME", default_value = "small", value_parser = datasets)]
     pub datasets: Datasets,

@@ -8,14 +8,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use model::{
-    Advance, Batch, BatchExemplar, BatchMetadata, Budget, Exemplar, ExemplarQuery, Histogram,
-    HistogramSample, Labels, Matcher, MetricKind, MetricMetadata, ResetHint, SampleBatch,
-    Selection, Source, Span, TimeRange,
+    Batch, BatchExemplar, BatchMetadata, Budget, Exemplar, ExemplarQuery, Histogram,
+    HistogramSample, Labels, Matcher, MetricKind, MetricMetadata, ResetHint, Selection, Source,
+    Span, TimeRange,
 };
 use storage::audit::{self, PartitionSurvey};
 use storage::{DayBlocks, ManualClock, RetentionRule, Store, StoreOptions};
 
-use crate::{DAY_MS, each_store, run};
+use crate::{DAY_MS, each_batch, each_store, run};
 
 const MINUTE_MS: i64 = 60_000;
 /// Times between samples, in ms, and samples of a series in a write.
@@ -266,11 +266,8 @@ async fn read(store: &Store) -> Contents {
     let set = store.select(&selection, &Budget::unlimited()).await.unwrap();
     let mut contents = Contents::new();
     for index in 0..set.len() {
-        let mut cursor = set.cursor(index);
-        let (mut batch, mut samples) = (SampleBatch::new(), BTreeMap::new());
-        loop {
-            batch.clear();
-            let advance = cursor.next_batch(i64::MAX, &mut batch).unwrap();
+        let mut samples = BTreeMap::new();
+        each_batch(&*set, index, |batch| {
             let (timestamps, values) = batch.samples();
             for (at, (time_ms, value)) in timestamps.iter().zip(values).enumerate() {
                 let start_ms = batch.starts.get(at).copied().unwrap_or(0);
@@ -283,10 +280,7 @@ async fn read(store: &Store) -> Contents {
                 }
                 samples.insert(sample.timestamp_ms, Value::Histogram(histogram));
             }
-            if advance != Advance::Full {
-                break;
-            }
-        }
+        });
         contents.insert(set.labels(index).clone(), samples);
     }
     contents

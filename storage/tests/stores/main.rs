@@ -17,6 +17,8 @@ mod summarized;
 
 use std::path::{Path, PathBuf};
 
+use model::{Advance, SampleBatch, SeriesSet};
+
 /// A day, in ms.
 const DAY_MS: i64 = 24 * 60 * 60 * 1000;
 
@@ -81,5 +83,18 @@ fn each_store(kind: &str, write: impl FnOnce(&str), mut check: impl FnMut(&str, 
         let _ = std::fs::remove_dir_all(&opened);
         copy(&store, &opened);
         check(opened.to_str().unwrap(), &store.display().to_string());
+    }
+}
+
+/// Passes the samples of a series to `take`, batch by batch.
+fn each_batch(set: &dyn SeriesSet, index: usize, mut take: impl FnMut(&SampleBatch)) {
+    let (mut cursor, mut batch) = (set.cursor(index), SampleBatch::new());
+    loop {
+        batch.clear();
+        let advance = cursor.next_batch(i64::MAX, &mut batch).unwrap();
+        take(&batch);
+        if advance != Advance::Full {
+            return;
+        }
     }
 }

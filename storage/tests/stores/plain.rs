@@ -4,12 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use model::{
-    Advance, Batch, Budget, Histogram, HistogramSample, Labels, SampleBatch, Selection, Source,
-    Span, TimeRange,
+    Batch, Budget, Histogram, HistogramSample, Labels, Selection, Source, Span, TimeRange,
 };
 use storage::{ManualClock, Store, StoreOptions};
 
-use crate::{DAY_MS, each_store, run};
+use crate::{DAY_MS, each_batch, each_store, run};
 
 /// Times between samples, in ms.
 const STEP_MS: i64 = 15_000;
@@ -104,19 +103,13 @@ async fn read(store: &Store) -> Contents {
     let set = store.select(&selection, &Budget::unlimited()).await.unwrap();
     let mut contents = Vec::new();
     for index in 0..set.len() {
-        let mut cursor = set.cursor(index);
-        let (mut batch, mut samples) = (SampleBatch::new(), Vec::new());
-        loop {
-            batch.clear();
-            let advance = cursor.next_batch(i64::MAX, &mut batch).unwrap();
+        let mut samples = Vec::new();
+        each_batch(&*set, index, |batch| {
             let (timestamps, values) = batch.samples();
             samples.extend(timestamps.iter().zip(values).map(|(t, v)| (*t, v.to_bits())));
             let sums = batch.histograms.iter();
             samples.extend(sums.map(|s| (s.timestamp_ms, s.histogram.sum.to_bits())));
-            if advance != Advance::Full {
-                break;
-            }
-        }
+        });
         contents.push((set.labels(index).clone(), samples));
     }
     contents

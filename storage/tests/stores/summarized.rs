@@ -4,12 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use model::{
-    Advance, Batch, Budget, Labels, SampleBatch, Selection, Source, SourceError, TimeRange,
-    WantedWindows, WindowPart, Windows,
+    Batch, Budget, Labels, Selection, Source, SourceError, TimeRange, WantedWindows, WindowPart,
+    Windows,
 };
 use storage::{ManualClock, Store, StoreOptions};
 
-use crate::{DAY_MS, each_store, run};
+use crate::{DAY_MS, each_batch, each_store, run};
 
 const HOUR_MS: i64 = DAY_MS / 24;
 const START_MS: i64 = 100 * DAY_MS;
@@ -88,17 +88,11 @@ async fn read(store: &Store) -> Contents {
     let set = store.select(&selection, &Budget::unlimited()).await.unwrap();
     let mut contents = Vec::new();
     for index in 0..set.len() {
-        let mut cursor = set.cursor(index);
-        let (mut batch, mut samples) = (SampleBatch::new(), Vec::new());
-        loop {
-            batch.clear();
-            let advance = cursor.next_batch(i64::MAX, &mut batch).unwrap();
+        let mut samples = Vec::new();
+        each_batch(&*set, index, |batch| {
             let (times, values) = batch.samples();
             samples.extend(times.iter().zip(values).map(|(time, value)| (*time, value.to_bits())));
-            if advance != Advance::Full {
-                break;
-            }
-        }
+        });
         contents.push((set.labels(index).clone(), last_of_hours(samples.into_iter())));
     }
     contents
