@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use foldhash::fast::RandomState;
 use hashbrown::{Equivalent, HashMap};
@@ -32,6 +33,8 @@ pub(crate) struct Resolved {
     pub(crate) labels: Arc<Vec<(u32, Labels)>>,
     /// Ids of each metric, by the hash of its name.
     pub(crate) metrics: BTreeMap<u64, RoaringBitmap>,
+    /// Results with the same number have the same series; 0 if it is not known.
+    alike: AtomicU64,
 }
 
 /// Key of a matcher: without its compiled expression, which may be large.
@@ -118,13 +121,43 @@ impl Resolved {
     /// Creates the result from series, ascending by id.
     pub(crate) fn new(labels: Vec<(u32, Labels)>) -> Resolved {
         let metrics = by_metric(&labels);
-        Resolved { labels: Arc::new(labels), metrics }
+        Resolved { labels: Arc::new(labels), metrics, alike: AtomicU64::new(0) }
     }
 
-    /// Returns whether another partition has the same series, in the same order.
+    /// Returns whether another partition has the same series, in the same order. What is found equal
+    /// is not compared again.
     pub(crate) fn has_series_of(&self, other: &Resolved) -> bool {
+        if self.is_known_alike(other) {
+            return true;
+        }
         let (ours, theirs) = (&self.labels[..], &other.labels[..]);
-        ours.len() == theirs.len() && ours.iter().zip(theirs).all(|(a, b)| a.1 == b.1)
+        let is_same =
+            ours.len() == theirs.len() && ours.iter().zip(theirs).all(|(a, b)| a.1 == b.1);
+        if is_same {
+            self.note_alike(other);
+        }
+        is_same
+    }
+
+    /// Returns the number of series that [`Resolved::has_series_of`] compares.
+    pub(crate) fn compared_with(&self, other: &Resolved) -> usize {
+        if self.is_known_alike(other) { 1 } else { self.labels.len() }
+    }
+
+    fn is_known_alike(&self, other: &Resolved) -> bool {
+        let number = self.alike.load(Ordering::Relaxed);
+        number != 0 && number == other.alike.load(Ordering::Relaxed)
+    }
+
+    /// Gives both the number of one of them, or a new one. Labels do not change: whatever number a
+    /// result has, all with this number have the same series.
+    fn note_alike(&self, other: &Resolved) {
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        let known = [self, other].map(|one| one.alike.load(Ordering::Relaxed));
+        let number = known.into_iter().find(|number| *number != 0);
+        let number = number.unwrap_or_else(|| NEXT.fetch_add(1, Ordering::Relaxed));
+        self.alike.store(number, Ordering::Relaxed);
+        other.alike.store(number, Ordering::Relaxed);
     }
 
     /// Returns the size in memory; the labels themselves are those of the index.
@@ -178,5 +211,31 @@ impl Equivalent<MatcherKey> for MatcherRef<'_> {
 impl Equivalent<Box<[MatcherKey]>> for SelectionRef<'_> {
     fn equivalent(&self, key: &Box<[MatcherKey]>) -> bool {
         self.0.len() == key.len() && self.0.iter().zip(key).all(|(matcher, key)| matcher.is(key))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn resolved(first_id: u32, names: [&str; 2]) -> Resolved {
+        let labels = names.map(|name| Labels::from_pairs([("__name__", name)]));
+        Resolved::new((first_id..).zip(labels).collect())
+    }
+
+    #[test]
+    fn equal_series_are_compared_once() {
+        let days = [(1, ["a", "b"]), (7, ["a", "b"]), (1, ["a", "c"]), (3, ["a", "b"])];
+        let [first, second, other, third] = days.map(|(id, names)| resolved(id, names));
+        assert_eq!(second.compared_with(&first), 2);
+        assert!(second.has_series_of(&first) && third.has_series_of(&second));
+        for (day, before) in [(&second, &first), (&third, &second), (&third, &first)] {
+            assert_eq!(day.compared_with(before), 1);
+            assert!(day.has_series_of(before));
+        }
+        assert!(!other.has_series_of(&first) && !third.has_series_of(&other));
+        assert_eq!(other.compared_with(&first), 2);
+        let again = resolved(2, ["a", "c"]);
+        assert!(again.has_series_of(&other) && !again.has_series_of(&third));
     }
 }

@@ -39,16 +39,16 @@ pub(crate) async fn series(
         let lsm = lsm.for_query(budget);
         let (mut before, mut yielder): (Option<Arc<Resolved>>, _) = (None, Yielder::new(budget));
         for Candidate { index, known } in prune(&lsm, partitions, matchers, budget).await? {
-            budget.check()?;
             let known = known.filter(|_| tombstones.is_empty());
             // Most days have the series of the day before.
             if let (Some(known), Some(before)) = (&known, &before) {
-                yielder.work(known.labels.len()).await?;
+                yielder.work(known.compared_with(before)).await?;
                 if known.has_series_of(before) {
                     continue;
                 }
             }
             before = known;
+            budget.check()?;
             let wanted = PartitionSelection {
                 lsm: &lsm,
                 index: &index,
