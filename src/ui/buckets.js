@@ -9,6 +9,8 @@ import { valueTicks } from "./scales.js";
 
 /** Brackets of the API's rules: open left, open right, open both, closed both. */
 const BRACKETS = ["(]", "[)", "()", "[]"];
+/** The rule of the bucket around zero: both bounds belong to it. */
+export const CLOSED = 3;
 /** Share of an exponential axis for the values around zero, and for each infinite bucket. */
 const STRIP = 0.06;
 
@@ -51,10 +53,10 @@ export function rangeText({ lower, upper, rule }) {
   return `${open}${formatNumber(lower)}, ${formatNumber(upper)}${close}`;
 }
 
-/** Which histograms a range query returned: "native", "classic" or null. */
+/** Which histograms a range query returned: "native", "mixed" with floats, "classic" or null. */
 export function histogramKind(result) {
   if (result.some((series) => series.histograms?.length > 0)) {
-    return "native";
+    return result.some((series) => series.values?.length > 0) ? "mixed" : "native";
   }
   const isClassic = result.length > 1 && result.every(({ metric }) => "le" in metric);
   return isClassic ? "classic" : null;
@@ -66,7 +68,7 @@ export function histogramKind(result) {
  */
 export function histogramRows(result, kind, { startMs, stepMs, count }) {
   const indexOf = (time) => Math.round((time * 1000 - startMs) / stepMs);
-  if (kind === "native") {
+  if (kind !== "classic") {
     const found = result.filter((series) => series.histograms?.length > 0);
     return found.map(({ metric, histograms }) => {
       const columns = new Array(count).fill(null);
@@ -101,13 +103,14 @@ export function histogramRows(result, kind, { startMs, stepMs, count }) {
  * 1 for the highest, and ticks are [{ at, label }].
  *
  * Linear: finite bounds in proportion. Exponential: bounds by their logarithm, negative and positive
- * ones apart, with a strip for the values around zero. An infinite bucket is a strip at the edge.
+ * ones apart, with a strip for the values around zero: a bucket with zero inside, whose bounds may be
+ * as small as 1e-128, is that strip. An infinite bucket is a strip at the edge.
  */
 export function bucketScale(buckets, isExponential) {
-  const bounds = buckets.flatMap(({ lower, upper }) => [lower, upper]);
+  const bounds = boundsOf(buckets);
   const finite = bounds.filter(Number.isFinite);
   const [hasLow, hasHigh] = [bounds.includes(-Infinity), bounds.includes(Infinity)];
-  const inner = isExponential ? exponential(finite) : linear(finite);
+  const inner = isExponential ? exponential(buckets) : linear(finite);
   const low = hasLow ? STRIP : 0;
   const width = 1 - low - (hasHigh ? STRIP : 0);
   const at = (value) => {
@@ -132,12 +135,19 @@ function linear(finite) {
   };
 }
 
-function exponential(finite) {
+function boundsOf(buckets) {
+  return buckets.flatMap(({ lower, upper }) => [lower, upper]);
+}
+
+function exponential(buckets) {
+  const others = buckets.filter(({ lower, upper }) => !(lower < 0 && upper > 0));
+  const finite = boundsOf(others.length > 0 ? others : buckets).filter(Number.isFinite);
   const positive = extent(finite.filter((value) => value > 0));
   const negative = extent(finite.filter((value) => value < 0).map((value) => -value));
   const lengthOf = ([low, high]) => (low <= high ? Math.log(high / low) || 1 : 0);
   const [below, above] = [lengthOf(negative), lengthOf(positive)];
-  const isAcross = finite.includes(0) || (below > 0 && above > 0);
+  const hasZero = finite.includes(0) || others.length < buckets.length;
+  const isAcross = hasZero || (below > 0 && above > 0);
   const strip = isAcross ? (below + above || 1) * STRIP : 0;
   const total = below + strip + above || 1;
   const at = (value) => {

@@ -2,7 +2,7 @@
 // leads to its own series: from a metric to its labels, from a label to its values.
 
 import { ask } from "./api.js";
-import { el, pageLink, select } from "./dom.js";
+import { breakable, el, pageLink, select } from "./dom.js";
 import { figures, nothing, table } from "./facts.js";
 import { cardinalityOf, metricOf, narrowed } from "./links.js";
 import { changeText } from "./metrics.js";
@@ -159,7 +159,7 @@ function listOf(entries, target, unit, more, go) {
 function entryLink(name, address, share, go) {
   const bar = el("span", { class: "share left" });
   bar.style.width = `${share * 100}%`;
-  return el("span", {}, pageLink(el("code", {}, name), address, go), bar);
+  return el("span", {}, pageLink(el("code", {}, breakable(name)), address, go), bar);
 }
 
 /** Figures of the head, as on Prometheus' page. */

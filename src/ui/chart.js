@@ -45,7 +45,8 @@ export class Chart {
         onpointermove: (event) => this.#move(event),
         onpointerup: (event) => this.#release(event),
         onpointercancel: () => this.#leave(),
-        onpointerleave: () => this.#leave(),
+        // A finger leaves with each tap: the tip stays until another one.
+        onpointerleave: (event) => event.pointerType !== "touch" && this.#leave(),
         onkeydown: (event) => this.#key(event),
         onblur: () => this.#leave(),
         ondblclick: () => this.#zoomOut(),

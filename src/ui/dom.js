@@ -19,6 +19,12 @@ export function el(tag, properties = {}, ...children) {
   return element;
 }
 
+/** A text that may be broken after the signs in it, so that a long name is not broken in a word. */
+export function breakable(text) {
+  const parts = text.match(/[^_:./-]+[_:./-]*|[_:./-]+/g) ?? [];
+  return parts.flatMap((part, index) => (index > 0 ? [el("wbr"), part] : [part]));
+}
+
 /** A button with a text, or with a sign and the text as its name. */
 export function button(text, onclick, { sign = null, ...properties } = {}) {
   const names = sign === null ? {} : { "aria-label": text, title: text };

@@ -1,7 +1,7 @@
 // The metrics of the store: type, help and unit, and the number of values of each label.
 
 import { NAMES_MAX, ask, metadata, metricNames } from "./api.js";
-import { button, debounced, el, markCurrent, pageLink } from "./dom.js";
+import { breakable, button, debounced, el, markCurrent, pageLink } from "./dom.js";
 import { formatCount, formatNumber, labelName } from "./numbers.js";
 import { cardinalityOf } from "./links.js";
 import { describe, labelCounts, suggestedQueries } from "./metrics.js";
@@ -113,7 +113,7 @@ export class ExplorePage {
     const { type, help } = describe(name, this.known);
     const address = `explore?metric=${encodeURIComponent(name)}`;
     const content = [
-      el("span", { class: "word" }, name),
+      el("span", { class: "word" }, breakable(name)),
       el("span", { class: `kind ${type}` }, type),
       help === "" ? null : el("span", { class: "about" }, help),
     ];
@@ -148,7 +148,7 @@ export class ExplorePage {
     this.labels = el("div", { role: "status" }, el("p", { class: "hint" }, "Counting series …"));
     this.details.replaceChildren(
       button("‹ All metrics", () => this.go("explore"), { class: "back" }),
-      el("h1", {}, name),
+      el("h1", {}, breakable(name)),
       el("p", { class: "help" }, help || "No description."),
       this.figures,
       el("h2", {}, "Queries"),
@@ -209,7 +209,7 @@ export class ExplorePage {
     );
     heads[1].className = "number";
     const table = el("table", {}, el("thead", {}, el("tr", {}, heads)), el("tbody", {}, rows));
-    this.labels.replaceChildren(el("div", { class: "scrolled" }, table));
+    this.labels.replaceChildren(el("div", { class: "scrolled", tabindex: "0" }, table));
   }
 
   #values(name, label, values) {

@@ -22,7 +22,7 @@ export function table(names, rows, isNumeric = true) {
     ),
   );
   const whole = el("table", {}, el("thead", {}, el("tr", {}, heads)), el("tbody", {}, body));
-  return el("div", { class: "scrolled" }, whole);
+  return el("div", { class: "scrolled", tabindex: "0" }, whole);
 }
 
 /** The text of a list without entries. */

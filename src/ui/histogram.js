@@ -1,6 +1,6 @@
 // A histogram at one time: bars over an axis of values, and the table of its buckets.
 
-import { bucketScale, nativeBuckets, rangeText } from "./buckets.js";
+import { CLOSED, bucketScale, nativeBuckets, rangeText } from "./buckets.js";
 import { button, el } from "./dom.js";
 import { formatNumber, formatTick, parseValue } from "./numbers.js";
 import { valueTicks } from "./scales.js";
@@ -57,7 +57,7 @@ export function axisChoice(onChoose) {
 function chart(buckets, isExponential) {
   const scale = bucketScale(buckets, isExponential);
   const heights = buckets.map((bucket) => (isExponential ? bucket.count : density(bucket)));
-  const most = Math.max(...heights.filter(Number.isFinite), Number.MIN_VALUE);
+  const most = Math.max(0, ...heights.filter(Number.isFinite)) || 1;
   const axis = valueTicks(0, most, Y_TICKS);
   const lines = axis.ticks.map((tick) => {
     const line = el("div", { class: "line" }, el("span", {}, formatTick(tick, axis.step)));
@@ -92,9 +92,15 @@ function chart(buckets, isExponential) {
   );
 }
 
-/** Count by width of a bucket; that of an infinite bucket is not known. */
-function density({ lower, upper, count }) {
+/**
+ * Count by width of a bucket. That of an infinite bucket is not known; a closed one is that around
+ * zero, whose bar is as high as the chart.
+ */
+function density({ lower, upper, count, rule }) {
   const width = upper - lower;
+  if (rule === CLOSED) {
+    return count > 0 ? Infinity : 0;
+  }
   return Number.isFinite(width) && width > 0 ? count / width : 0;
 }
 

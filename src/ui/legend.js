@@ -1,6 +1,6 @@
 // The rows of a graph by name, with their figures; choosing some hides the others.
 
-import { button, el } from "./dom.js";
+import { breakable, button, el } from "./dom.js";
 import { summary } from "./matrix.js";
 import { formatLabels, formatNumber } from "./numbers.js";
 import { colour } from "./palette.js";
@@ -77,7 +77,8 @@ export class Legend {
       this.#list();
       this.#mark();
     };
-    return el("th", { class: `number ${column}`, "aria-sort": order }, button(column, sort));
+    const name = column[0].toUpperCase() + column.slice(1);
+    return el("th", { class: `number ${column}`, "aria-sort": order }, button(name, sort));
   }
 
   #ordered() {
@@ -99,7 +100,7 @@ export class Legend {
   #row(row) {
     const swatch = el("span", { class: row.isDashed ? "swatch dashed" : "swatch" });
     swatch.style.color = colour(row.colourOf ?? row.index, isDark());
-    const name = el("span", { class: "name" }, row.short);
+    const name = el("span", { class: "name" }, breakable(row.short));
     const choose = (event) =>
       this.#choose(row.index, event.ctrlKey || event.metaKey || event.shiftKey);
     const title = formatLabels(row.labels);

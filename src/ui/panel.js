@@ -49,7 +49,7 @@ export class Panel {
     this.underEditor = el("div", { class: "under-editor" });
     this.element = el(
       "section",
-      { class: "panel", "aria-label": "Query" },
+      { class: "panel" },
       this.#head(),
       this.secondRow,
       this.underEditor,
@@ -233,15 +233,18 @@ export class Panel {
     this.#showOptions();
   }
 
-  /** Marks the options that hold. Classic histograms may be heatmaps; native ones always are. */
+  /**
+   * Marks the options that hold. Classic histograms, and native ones next to floats, may be heatmaps;
+   * native ones alone always are.
+   */
   #showOptions() {
     const { mode, tab } = this.state;
     const [isGraph, isNative] = [tab === "graph", this.buckets === "native"];
-    const isClassic = this.buckets === "classic";
+    const mayBeHeatmap = this.buckets === "classic" || this.buckets === "mixed";
     for (const one of this.modes) {
       const name = one.dataset.mode;
       one.setAttribute("aria-pressed", String(name === mode));
-      one.hidden = name === "heatmap" && mode !== "heatmap" && !isClassic;
+      one.hidden = name === "heatmap" && mode !== "heatmap" && !mayBeHeatmap;
     }
     this.modeGroup.hidden = !isGraph || isNative;
     this.compare.hidden = !isGraph || isNative || mode !== "lines";

@@ -62,7 +62,7 @@ function topTable(queries, sort, show, go) {
 function queryTable(heads, rows) {
   const first = el("th", { scope: "col" }, "Query");
   const whole = el("table", {}, el("thead", {}, el("tr", {}, first, heads)), el("tbody", {}, rows));
-  return el("div", { class: "scrolled queries-list" }, whole);
+  return el("div", { class: "scrolled queries-list", tabindex: "0" }, whole);
 }
 
 /**

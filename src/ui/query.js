@@ -279,7 +279,14 @@ export class QueryPage {
     this.panels.push(panel);
     this.state.panels.push(state);
     this.holder.append(panel.element);
+    this.#number();
     return panel;
+  }
+
+  /** Names the panels for screen readers. */
+  #number() {
+    const nameOf = (index) => (this.panels.length > 1 ? `Query ${index + 1}` : "Query");
+    this.panels.forEach(({ element }, index) => element.setAttribute("aria-label", nameOf(index)));
   }
 
   #remove(panel) {
@@ -287,6 +294,7 @@ export class QueryPage {
     this.panels.splice(index, 1);
     this.state.panels.splice(index, 1);
     panel.remove();
+    this.#number();
     if (this.panels.length === 0) {
       this.#add();
     } else {

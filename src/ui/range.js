@@ -94,11 +94,15 @@ export class RangeView {
     if (kind === null && state.mode === "heatmap") {
       warnings.push("A heatmap needs native histograms, or classic ones with the label le.");
     }
-    const floats = kind === "native" ? result.filter((one) => one.values?.length > 0) : [];
-    if (floats.length > 0) {
-      warnings.push(`${floats.length} series with floats are not part of the heatmap.`);
+    const isHeatmap = kind === "native" || (kind !== null && state.mode === "heatmap");
+    if (kind === "mixed") {
+      const hidden = result.filter((one) => (isHeatmap ? one.values : one.histograms)?.length > 0);
+      warnings.push(
+        isHeatmap
+          ? `${hidden.length} series with floats are not part of the heatmap; "Lines" shows them.`
+          : `${hidden.length} series with histograms are not drawn; "Heatmap" shows them.`,
+      );
     }
-    const isHeatmap = kind === "native" || (kind === "classic" && state.mode === "heatmap");
     const loaded = {
       grid,
       state: { ...state },
@@ -299,12 +303,14 @@ function exemplarsOf(data) {
  */
 async function askHeat({ state, kind, grid, histograms, group }, signal) {
   const isSum = group === "sum";
-  const sum = kind === "native" ? "sum" : "sum by (le)";
+  const sum = kind === "classic" ? "sum by (le)" : "sum";
   // Comments end with their line.
-  const query = isSum ? `${sum} (${state.expr}\n)` : state.expr;
+  const expr = state.expr.includes("#") ? `${state.expr}\n` : state.expr;
+  const summed = kind === "mixed" ? `(${expr}) and histogram_count(${expr})` : expr;
+  const query = isSum ? `${sum} (${summed})` : expr;
   const [whole, ...answers] = await Promise.all([
     isSum ? askRange(query, grid, signal) : null,
-    ...QUANTILES.map((q) => askRange(`histogram_quantile(${q}, ${query}\n)`, grid, signal)),
+    ...QUANTILES.map((q) => askRange(`histogram_quantile(${q}, ${query})`, grid, signal)),
   ]);
   const rows = isSum ? histogramRows(whole.data.result, kind, grid) : histograms;
   const chosen = rows[isSum ? 0 : group] ?? { labels: {}, columns: [] };

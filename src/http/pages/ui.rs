@@ -33,9 +33,10 @@ pub(crate) const PAGES: [&str; 15] = [
     "/alerts",
 ];
 
-/// Page, and the element of its title.
+/// Page, the element of its title, and the one of its main module.
 const PAGE: &str = include_str!("../../ui/index.html");
 const TITLE: &str = "<title>Tessella</title>";
+const MAIN_MODULE: &str = "<script src=\"ui/main.js\" type=\"module\"></script>";
 
 /// Content security policy: files and API of this server.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; \
@@ -119,10 +120,18 @@ pub(crate) struct Page {
 }
 
 impl Page {
-    /// Returns the page with a title, which is text, not HTML.
+    /// Returns the page with a title, which is text, not HTML. It names all modules, so that the
+    /// browser fetches them together.
     pub(crate) fn new(title: &str) -> Page {
         let escaped = title.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
-        let content = Bytes::from(PAGE.replace(TITLE, &format!("<title>{escaped}</title>")));
+        let modules = FILES.iter().filter(|file| file.name.ends_with(".js"));
+        let links = modules
+            .filter(|file| file.name != "theme.js")
+            .map(|File { name, .. }| format!("<link rel=\"modulepreload\" href=\"ui/{name}\" />"));
+        let links = links.collect::<Vec<_>>().join("\n    ");
+        let page = PAGE.replace(TITLE, &format!("<title>{escaped}</title>"));
+        let content =
+            Bytes::from(page.replace(MAIN_MODULE, &format!("{links}\n    {MAIN_MODULE}")));
         Page { tag: tag(&content), content }
     }
 }

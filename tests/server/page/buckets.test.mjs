@@ -129,6 +129,36 @@ test("equal factors are equally wide on an exponential axis, equal widths on a l
   assert.deepEqual(labels, ["1", "10", "100"]);
 });
 
+test("a bucket around zero is a strip, however narrow it is", () => {
+  const zero = { lower: -1e-128, upper: 1e-128, count: 2, rule: buckets.CLOSED };
+  const { at, ticks } = buckets.bucketScale([zero, ...between(1, 10, 100)], true);
+  assert.equal(at(zero.lower), 0);
+  assert.ok(at(zero.upper) > 0.03 && at(zero.upper) === at(1), `${at(zero.upper)} ${at(1)}`);
+  assert.ok(Math.abs(at(100) - at(10) - (at(10) - at(1))) < 1e-9);
+  assert.deepEqual(
+    ticks(3).map(({ label }) => label),
+    ["0", "1", "10", "100"],
+  );
+  const both = buckets.bucketScale([...between(-10, -1), zero, ...between(1, 10)], true);
+  assert.ok(both.at(-1) < both.at(0) && both.at(0) < both.at(1));
+  const alone = buckets.bucketScale([zero], true);
+  assert.ok([zero.lower, 0, zero.upper].every((value) => alone.at(value) >= 0));
+});
+
+test("histograms next to floats are drawn as one or the other", () => {
+  const histogram = { count: "3", sum: "1", buckets: [[0, "1", "2", "3"]] };
+  const result = [
+    { metric: { a: "x" }, values: [[0, "1"]] },
+    { metric: { a: "y" }, histograms: [[0, histogram]] },
+  ];
+  assert.equal(buckets.histogramKind(result), "mixed");
+  const rows = buckets.histogramRows(result, "mixed", { startMs: 0, stepMs: 1000, count: 1 });
+  assert.deepEqual(
+    rows.map(({ labels }) => labels),
+    [{ a: "y" }],
+  );
+});
+
 test("an earlier range has the colours of the series now, and two queries have names", () => {
   const row = (labels) => ({ labels, short: labels.a, values: [1] });
   const rows = comparedRows({
