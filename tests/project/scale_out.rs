@@ -119,6 +119,8 @@ fn programs_take_the_flags_that_they_are_given() {
                 );
                 let mode = flag(&arguments, "--mode").unwrap_or("writer");
                 assert!(name[shard.len() + 1..].starts_with(mode), "{name}");
+                let retention = flag(&arguments, "--storage.retention.time");
+                assert_eq!(retention, Some("90d"), "{name}: the bucket grows for ever");
             }
             "quay.io/thanos/thanos" => thanos_takes(&arguments),
             _ => {}

@@ -33,6 +33,7 @@ const STATUS = [
 
 /** Pages by name: the address, and what is opened there. */
 const PAGES = {
+  start: ["query"],
   graph: [linkAtEnd({ expr: "demo_load", compare_offset: "30m", compare_expr: "demo_load > 60" })],
   stacked: [linkAtEnd({ expr: "demo_load", display_mode: "stacked", show_tree: "1" })],
   heatmap: [linkAtEnd({ expr: "rate(demo_native[1m])", show_exemplars: "1" })],
