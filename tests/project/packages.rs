@@ -87,7 +87,7 @@ fn files_of_the_debian_package_exist() {
                 assert!(script.contains(name), "packaging/release does not write {source}");
             }
             None => {
-                assert!(path(source.trim_end_matches("/*")).exists(), "{source} does not exist")
+                assert!(path(source.trim_end_matches("/*")).exists(), "{source} does not exist");
             }
         }
     }
