@@ -111,7 +111,13 @@ function code(text) {
 
 function documents(...names) {
   const list = names.flatMap((name, index) => [index > 0 ? ", " : "", el("code", {}, name)]);
-  return el("p", { class: "hint" }, "More in the documents of the repository and of packages: ", list, ".");
+  return el(
+    "p",
+    { class: "hint" },
+    "More in the documents of the repository and of packages: ",
+    list,
+    ".",
+  );
 }
 
 function queryLink(go, query, text) {
