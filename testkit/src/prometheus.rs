@@ -1,31 +1,36 @@
 //! A Prometheus of a test.
 
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use crate::{Child, free_port, get, spawn_listening};
+use crate::{Child, free_port, get};
 
-/// Starts a Prometheus that takes remote write, also of old samples, and waits until it is ready. The
-/// configuration and the data are in the folder. Its address comes back.
+/// Time between two questions whether it is ready.
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
+
+/// Starts a Prometheus that takes remote write, also of old samples, and waits until it is ready, as
+/// long as it runs. The configuration, the data and the log are in the folder. Its address comes back.
 pub fn start(binary: &str, folder: &Path) -> (Child, String) {
     let address = format!("127.0.0.1:{}", free_port());
-    let config = folder.join("prometheus.yml");
+    let (config, log) = (folder.join("prometheus.yml"), folder.join("prometheus.log"));
     std::fs::write(&config, "storage: {tsdb: {out_of_order_time_window: 30d}}\n")
         .expect("the configuration can be written");
-    let mut command = Command::new(binary);
-    command
+    let child = Command::new(binary)
         .arg(format!("--config.file={}", config.display()))
         .arg(format!("--storage.tsdb.path={}", folder.join("prometheus").display()))
         .arg(format!("--web.listen-address={address}"))
         .args(["--web.enable-remote-write-receiver", "--web.enable-admin-api"])
-        .arg("--storage.tsdb.retention.time=100y");
-    let child = spawn_listening(&mut command, &address);
-    for _ in 0..1200 {
-        if get(&address, "/-/ready").0 == 200 {
-            return (child, address);
+        .arg("--storage.tsdb.retention.time=100y")
+        .stdout(Stdio::null())
+        .stderr(std::fs::File::create(&log).expect("the log can be written"))
+        .spawn();
+    let mut child = Child(child.expect("Prometheus can be started"));
+    while get(&address, "/-/ready").0 != 200 {
+        if let Some(status) = child.0.try_wait().expect("Prometheus can be waited for") {
+            panic!("{status}: {}", std::fs::read_to_string(&log).unwrap_or_default());
         }
-        std::thread::sleep(Duration::from_millis(50));
+        std::thread::sleep(POLL_INTERVAL);
     }
-    panic!("Prometheus is not ready after 60 s");
+    (child, address)
 }

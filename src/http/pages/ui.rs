@@ -225,6 +225,18 @@ mod tests {
         assert_eq!(names, served);
     }
 
+    #[test]
+    fn the_page_names_all_modules() {
+        let page = String::from_utf8(Page::new("<a>").content.to_vec()).unwrap();
+        assert!(page.contains("<title>&lt;a&gt;</title>"), "{page}");
+        for File { name, .. } in &FILES {
+            let is_module = name.ends_with(".js") && *name != "theme.js";
+            let link = format!("<link rel=\"modulepreload\" href=\"ui/{name}\" />");
+            assert_eq!(page.contains(&link), is_module, "{name}");
+        }
+        assert!(page.contains(MAIN_MODULE), "{page}");
+    }
+
     /// Returns the text of `words.js`: each word of the catalog with its description.
     fn words() -> String {
         use std::fmt::Write as _;
