@@ -28,5 +28,4 @@ mod tools;
 mod units;
 mod web_config;
 
-pub use http::encode_value;
 pub use process::run;

@@ -7,11 +7,11 @@ use axum::body::Body;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use engine::QueryError;
+use json::text::push_text;
 use model::{BudgetError, SourceError};
 use storage::StoreError;
 
-use super::json::body::json_response;
-use super::json::text::push_text;
+use super::body::json_response;
 use super::router::plain;
 use crate::ingest::{WriteError, WriteErrorKind};
 use crate::query::gate::GateError;

@@ -13,6 +13,7 @@ use std::task::{Context, Poll, ready};
 use axum::body::Bytes;
 use futures::future::BoxFuture;
 use futures::{FutureExt as _, Stream};
+use json::pieces::Parts;
 use model::MemoryPool;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinHandle;
@@ -21,12 +22,6 @@ use super::sending::counted;
 
 /// Maximum number of parts of a response that are encoded, or wait to be sent.
 const AHEAD_MAX: usize = 4;
-
-/// Encodes a part.
-pub(crate) type Part = Box<dyn FnOnce() -> Vec<u8> + Send>;
-
-/// Parts in order, each of bounded size.
-pub(crate) type Parts = Box<dyn Iterator<Item = Part> + Send>;
 
 /// Encoded parts in order, as many ahead as there are free slots.
 pub(crate) struct EncodedParts {
@@ -92,6 +87,7 @@ impl Stream for EncodedParts {
 #[cfg(test)]
 mod tests {
     use futures::StreamExt as _;
+    use json::pieces::Part;
 
     use super::*;
 

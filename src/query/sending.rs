@@ -19,13 +19,14 @@ use std::time::Duration;
 use axum::body::Bytes;
 use futures::stream::BoxStream;
 use futures::{Stream, StreamExt as _, stream};
+use json::pieces::Parts;
 use model::{HeldMemory, MemoryPool};
 use tokio::sync::Semaphore;
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
 use super::active::{ActiveQuery, Client, Listed};
-use super::encoded_parts::{EncodedParts, Parts};
+use super::encoded_parts::EncodedParts;
 use crate::tenancy::{Scope, TenantTable};
 
 /// Maximum number of responses that are computed while they are sent, each on its own thread.

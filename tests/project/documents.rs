@@ -386,7 +386,7 @@ fn warnings_and_errors_of_logs_have_a_row() {
 const BASES: [&str; 6] = ["", "src", "engine", "engine/src", "storage/src", "storage/src/lsm"];
 
 /// Top-level folders, and those of `storage` and `engine` that mechanisms are named after.
-const FOLDERS: &str = "src|storage|engine|wire|formats|testkit|tests|benches|fuzz|grafana|compose|deploy|docs\
+const FOLDERS: &str = "src|storage|engine|wire|formats|json|testkit|tests|benches|fuzz|grafana|compose|deploy|docs\
     |lsm|head|log|index|read|seal|expiry|retention|delete|exec|results|objects|cache|compaction|follow";
 
 #[test]

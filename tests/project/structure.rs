@@ -10,13 +10,14 @@ use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
 /// Crates with the maximum number of their modules that may be in import cycles.
-const CRATES: [(&str, usize); 6] = [
+const CRATES: [(&str, usize); 7] = [
     ("storage/src", 0),
     ("storage/model/src", 0),
     ("engine/src", 0),
     ("src", 0),
     ("wire/src", 0),
     ("formats/src", 0),
+    ("json/src", 0),
 ];
 
 #[test]

@@ -274,7 +274,7 @@ fn encode_json(name: &'static str, kind: Kind) -> Stage {
     };
     let prepare = Box::new(move || {
         let answer = answer.clone();
-        Box::new(move || drop(black_box(tessella::encode_value(answer)))) as Run
+        Box::new(move || drop(black_box(json::value::encode_value(answer)))) as Run
     });
     Stage { name, unit: "point", count: ANSWER.sample_count(), prepare }
 }

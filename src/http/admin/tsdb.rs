@@ -8,13 +8,14 @@ use std::time::SystemTime;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
+use json::pieces::Ready;
 use storage::{Store, StoreError};
 
 use model::{Matcher, TimeRange};
 
 use crate::http::api::labels;
+use crate::http::body::success;
 use crate::http::error::ApiError;
-use crate::http::json::body::{Ready, success};
 use crate::http::params::{Params, parse_bool};
 use crate::http::router::store_of;
 use crate::state::Shared;

@@ -5,12 +5,13 @@ use std::sync::Arc;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
+use json::number::{push_sample_value, push_timestamp};
+use json::pieces::Pieces;
+use json::text::push_labels;
 use model::{Exemplar, ExemplarQuery, SeriesExemplars, TimeRange};
 
+use crate::http::body;
 use crate::http::error::ApiError;
-use crate::http::json::body::{self, Pieces};
-use crate::http::json::number::{push_sample_value, push_timestamp};
-use crate::http::json::text::push_labels;
 use crate::http::params::Params;
 use crate::http::router::source_of;
 use crate::state::Shared;

@@ -14,8 +14,8 @@ use model::{
 };
 use wire::exposition::{Escaping, ExposedValue, ExpositionEncoder, ExpositionFormat};
 
+use crate::http::body::{whole, with_type};
 use crate::http::error::ApiError;
-use crate::http::json::body::{whole, with_type};
 use crate::http::params::Params;
 use crate::http::router::external_source_of;
 use crate::query::Lookup;

@@ -5,10 +5,11 @@ use std::sync::Arc;
 use axum::extract::State;
 use axum::http::Uri;
 use axum::response::Response;
+use json::pieces::{LabelsPieces, TextPieces};
 use model::{Matcher, MetadataQuery, SourceError, TimeRange};
 
+use crate::http::body::answer;
 use crate::http::error::ApiError;
-use crate::http::json::body::{LabelsPieces, TextPieces, answer};
 use crate::http::params::{Params, unescape};
 use crate::http::router::source_of;
 use crate::query::Lookup;

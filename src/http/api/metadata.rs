@@ -4,11 +4,12 @@ use std::sync::Arc;
 
 use axum::extract::State;
 use axum::response::Response;
+use json::pieces::Pieces;
+use json::text::push_text;
 use model::KnownMetric;
 
+use crate::http::body;
 use crate::http::error::ApiError;
-use crate::http::json::body::{self, Pieces};
-use crate::http::json::text::push_text;
 use crate::http::params::{Params, parse_integer};
 use crate::http::router::source_of;
 use crate::state::Shared;

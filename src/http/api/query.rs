@@ -6,11 +6,12 @@ use axum::extract::State;
 use axum::response::Response;
 use engine::parse::ast::Expr;
 use engine::{QueryRequest, Value, When};
+use json::pieces::Ready;
+use json::text::push_text;
+use json::value::{QueryCost, ValuePieces};
 
+use crate::http::body::answer;
 use crate::http::error::ApiError;
-use crate::http::json::body::{Ready, answer};
-use crate::http::json::text::push_text;
-use crate::http::json::value::{QueryCost, ValuePieces};
 use crate::http::params::Params;
 use crate::http::router::source_of;
 use crate::query::active::Client;

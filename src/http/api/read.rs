@@ -21,8 +21,8 @@ use wire::read::{
 };
 
 use super::labels::in_time;
+use crate::http::body::{whole, with_type};
 use crate::http::error::ApiError;
-use crate::http::json::body::{whole, with_type};
 use crate::http::params::{SELECTORS_MAX, compile_matchers};
 use crate::http::router::external_source_of;
 use crate::query::stream::{Parts, StreamFailure, each_sample, stream};

@@ -8,10 +8,11 @@ use std::sync::Arc;
 use axum::extract::State;
 use axum::http::{HeaderValue, header};
 use axum::response::{IntoResponse, Response};
+use json::pieces::Ready;
 
 use super::labels::selectors;
+use crate::http::body::success;
 use crate::http::error::ApiError;
-use crate::http::json::body::{Ready, success};
 use crate::http::params::{Params, parse_bool, parse_integer};
 use crate::state::Shared;
 use crate::units::quoted;

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use axum::extract::State;
 use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use axum::response::{IntoResponse, Response};
+use json::text::push_text;
 
 use crate::flags::Args;
 use crate::http::error::ApiError;
-use crate::http::json::text::push_text;
 use crate::http::params::Params;
 use crate::state::Shared;
 

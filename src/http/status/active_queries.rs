@@ -5,12 +5,13 @@ use std::sync::Arc;
 use axum::extract::State;
 use axum::http::{StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
+use json::number::push_number;
+use json::pieces::Ready;
+use json::text::push_text;
 
 use super::top_queries::push_when;
+use crate::http::body::success;
 use crate::http::error::ApiError;
-use crate::http::json::body::{Ready, success};
-use crate::http::json::number::push_number;
-use crate::http::json::text::push_text;
 use crate::http::params::Params;
 use crate::query::active::ActiveQuery;
 use crate::state::Shared;

@@ -5,13 +5,14 @@ use std::sync::Arc;
 
 use axum::extract::State;
 use axum::response::Response;
+use json::pieces::Ready;
+use json::text::push_text;
 use storage::{CardinalityQuery, CountChange, CreatedStats, DayCardinality, PairChange};
 
 use super::store::{limit, push_counted};
 use crate::http::api::labels::{in_time, selectors};
+use crate::http::body::success;
 use crate::http::error::ApiError;
-use crate::http::json::body::{Ready, success};
-use crate::http::json::text::push_text;
 use crate::http::params::Params;
 use crate::http::router::{store_of, tenant_matchers};
 use crate::query::metric_use::MetricUse;

@@ -6,11 +6,12 @@ use std::sync::Arc;
 use axum::extract::State;
 use axum::response::Response;
 use engine::parse::ast::BinaryOp;
+use json::pieces::Ready;
+use json::text::push_text;
 use model::MatchOp;
 
 use crate::flags::Args;
-use crate::http::json::body::{Ready, success};
-use crate::http::json::text::push_text;
+use crate::http::body::success;
 use crate::state::Shared;
 
 type Category = BTreeMap<&'static str, bool>;

@@ -4,13 +4,14 @@ use std::sync::Arc;
 
 use axum::extract::State;
 use axum::response::Response;
+use json::number::push_number;
+use json::pieces::Ready;
+use json::text::push_text;
 use model::{MatchOp, Matcher};
 use prometheus::proto::{Metric, MetricFamily, MetricType};
 
+use crate::http::body::success;
 use crate::http::error::ApiError;
-use crate::http::json::body::{Ready, success};
-use crate::http::json::number::push_number;
-use crate::http::json::text::push_text;
 use crate::http::params::Params;
 use crate::state::Shared;
 

@@ -6,12 +6,13 @@ use std::time::Duration;
 use axum::extract::State;
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
+use json::number::push_integer;
+use json::pieces::Ready;
+use json::text::push_text;
 
 use crate::build_info::{BUILD_DATE, REVISION};
+use crate::http::body::success;
 use crate::http::error::ApiError;
-use crate::http::json::body::{Ready, success};
-use crate::http::json::number::push_integer;
-use crate::http::json::text::push_text;
 use crate::metrics::to_text;
 use crate::retention_status::UNLIMITED;
 use crate::state::Shared;

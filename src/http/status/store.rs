@@ -4,13 +4,14 @@ use std::sync::Arc;
 
 use axum::extract::State;
 use axum::response::Response;
+use json::pieces::Ready;
+use json::text::push_text;
 use model::{SourceError, TimeRange};
 use storage::{Cardinality, Counted, DayBlocks, DayStats, StoreStats};
 
 use crate::http::api::labels::in_time;
+use crate::http::body::success;
 use crate::http::error::ApiError;
-use crate::http::json::body::{Ready, success};
-use crate::http::json::text::push_text;
 use crate::http::params::Params;
 use crate::http::router::{store_of, tenant_matchers};
 use crate::retention_status::RetentionStatus;

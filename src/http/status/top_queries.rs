@@ -5,11 +5,12 @@ use std::sync::Arc;
 use axum::extract::State;
 use axum::response::Response;
 use engine::When;
+use json::number::{push_number, push_timestamp};
+use json::pieces::Ready;
+use json::text::push_text;
 
+use crate::http::body::success;
 use crate::http::error::ApiError;
-use crate::http::json::body::{Ready, success};
-use crate::http::json::number::{push_number, push_timestamp};
-use crate::http::json::text::push_text;
 use crate::http::params::Params;
 use crate::query::top::{TopOrder, TopQuery};
 use crate::state::Shared;

@@ -10,13 +10,14 @@ use std::sync::Arc;
 use axum::extract::State;
 use axum::http::HeaderValue;
 use axum::response::Response;
+use json::number::push_number;
+use json::pieces::Pieces;
+use json::text::push_text;
 use model::{BudgetError, METRIC_NAME, MetadataQuery, SmolStr, Source, SourceError, TimeRange};
 
 use super::labels::{in_time, selectors};
+use crate::http::body::{streamed, with_type};
 use crate::http::error::ApiError;
-use crate::http::json::body::{Pieces, streamed, with_type};
-use crate::http::json::number::push_number;
-use crate::http::json::text::push_text;
 use crate::http::params::{Params, parse_bool, parse_integer};
 use crate::http::router::source_of;
 use crate::query::LookupRequest;

@@ -3,8 +3,8 @@
 //! The text is that of Prometheus, byte for byte: label sets and samples have its own writers
 //! (numbers in quotes, no HTML escapes), everything else Go's standard library (with HTML escapes).
 
-pub(crate) mod body;
-pub(crate) mod number;
+pub mod number;
+pub mod pieces;
 mod points;
-pub(crate) mod text;
-pub(crate) mod value;
+pub mod text;
+pub mod value;

@@ -10,14 +10,13 @@ use engine::steps::Steps;
 use engine::{QueryOutput, Value};
 use model::{Histogram, Labels};
 
-use super::body::Pieces;
-use super::number::{
+use crate::number::{
     push_integer, push_number, push_sample_value, push_scalar_value, push_timestamp,
     push_timestamp_short,
 };
-use super::points::Times;
-use super::text::{push_labels, push_text, push_texts};
-use crate::query::encoded_parts::{Part, Parts};
+use crate::pieces::{Part, Parts, Pieces};
+use crate::points::Times;
+use crate::text::{push_labels, push_text, push_texts};
 
 /// Maximum number of points in a piece; whole words of presence.
 const PIECE_POINTS: usize = 512;
@@ -30,13 +29,13 @@ const PART_BYTES: usize = 256 << 10;
 
 /// Cost of a query, as in the API.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct QueryCost {
+pub struct QueryCost {
     /// Statistics of the engine.
-    pub(crate) stats: engine::result::QueryStats,
+    pub stats: engine::result::QueryStats,
     /// Seconds in the queue.
-    pub(crate) queue_seconds: f64,
+    pub queue_seconds: f64,
     /// True to write sample counts per step in addition to their totals.
-    pub(crate) is_per_step: bool,
+    pub is_per_step: bool,
 }
 
 /// Encodes the value of a query at once instead of streaming it.
@@ -48,7 +47,7 @@ pub fn encode_value(output: QueryOutput) -> Vec<u8> {
 }
 
 /// Value with its type and, if requested, its cost.
-pub(crate) struct ValuePieces {
+pub struct ValuePieces {
     value: Value,
     cost: Option<QueryCost>,
     explained: Option<Explained>,
@@ -65,7 +64,7 @@ pub(crate) struct ValuePieces {
 
 impl ValuePieces {
     /// Returns the pieces of an answer, with its cost if given.
-    pub(crate) fn new(output: QueryOutput, cost: Option<QueryCost>) -> ValuePieces {
+    pub fn new(output: QueryOutput, cost: Option<QueryCost>) -> ValuePieces {
         ValuePieces {
             value: output.value,
             cost,

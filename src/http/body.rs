@@ -7,86 +7,13 @@ use axum::body::{Body, Bytes};
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::Response;
 use futures::stream;
-use model::{Labels, SmolStr};
+use json::pieces::{Part, Pieces, Ready};
+use json::text::push_texts;
 
-use super::text::{push_labels, push_text, push_texts};
-use crate::query::encoded_parts::{Part, Parts};
 use crate::query::sending::{Answered, IsLong, Sending, SentBody};
 
 /// Bytes that are encoded before they are sent.
 const CHUNK_BYTES: usize = 64 << 10;
-
-/// Value that is encoded piece by piece.
-pub(crate) trait Pieces: Send + 'static {
-    /// Appends the next piece, of bounded size. Returns `false` after the last one.
-    fn push_next(&mut self, out: &mut Vec<u8>) -> bool;
-
-    /// Returns the bytes that the pieces hold before any is written, about.
-    fn bytes(&self) -> u64;
-
-    /// Splits the pieces that are left into parts, if several threads can encode them.
-    fn into_parts(self) -> Result<Parts, Self>
-    where
-        Self: Sized,
-    {
-        Err(self)
-    }
-}
-
-/// List of texts.
-pub(crate) struct TextPieces(std::vec::IntoIter<SmolStr>, bool);
-
-impl TextPieces {
-    pub(crate) fn new(texts: Vec<SmolStr>) -> TextPieces {
-        TextPieces(texts.into_iter(), false)
-    }
-}
-
-impl Pieces for TextPieces {
-    fn push_next(&mut self, out: &mut Vec<u8>) -> bool {
-        push_item(&mut self.1, self.0.next(), out, |out, text| push_text(out, text))
-    }
-
-    fn bytes(&self) -> u64 {
-        let heap_bytes = |text: &SmolStr| if text.is_heap_allocated() { text.len() } else { 0 };
-        let bytes = |text: &SmolStr| (size_of::<SmolStr>() + heap_bytes(text)) as u64;
-        self.0.as_slice().iter().map(bytes).sum()
-    }
-}
-
-/// List of label sets.
-pub(crate) struct LabelsPieces(std::vec::IntoIter<Labels>, bool);
-
-impl LabelsPieces {
-    pub(crate) fn new(series: Vec<Labels>) -> LabelsPieces {
-        LabelsPieces(series.into_iter(), false)
-    }
-}
-
-impl Pieces for LabelsPieces {
-    fn push_next(&mut self, out: &mut Vec<u8>) -> bool {
-        push_item(&mut self.1, self.0.next(), out, push_labels)
-    }
-
-    fn bytes(&self) -> u64 {
-        let bytes = |labels: &Labels| (size_of::<Labels>() + labels.as_bytes().len()) as u64;
-        self.0.as_slice().iter().map(bytes).sum()
-    }
-}
-
-/// Encoded JSON.
-pub(crate) struct Ready(pub(crate) Vec<u8>);
-
-impl Pieces for Ready {
-    fn push_next(&mut self, out: &mut Vec<u8>) -> bool {
-        out.append(&mut self.0);
-        false
-    }
-
-    fn bytes(&self) -> u64 {
-        self.0.len() as u64
-    }
-}
 
 /// Returns a response with an encoded body.
 pub(crate) fn whole(bytes: Vec<u8>, work: impl Answered) -> Response {
@@ -111,31 +38,6 @@ fn long_response(body: SentBody, is_long: IsLong) -> Response {
     let mut response = Response::new(Body::from_stream(body));
     response.extensions_mut().insert(is_long);
     response
-}
-
-/// Writes one item of a list with the bracket or comma before it, and the last bracket.
-fn push_item<T>(
-    has_begun: &mut bool,
-    item: Option<T>,
-    out: &mut Vec<u8>,
-    push: impl Fn(&mut Vec<u8>, &T),
-) -> bool {
-    if !*has_begun {
-        out.push(b'[');
-    } else if item.is_some() {
-        out.push(b',');
-    }
-    *has_begun = true;
-    match item {
-        Some(item) => {
-            push(out, &item);
-            true
-        }
-        None => {
-            out.push(b']');
-            false
-        }
-    }
 }
 
 /// Returns a success with short data.
@@ -243,9 +145,10 @@ mod tests {
     use std::sync::Arc;
     use std::time::Duration;
 
-    use model::MemoryPool;
+    use json::pieces::TextPieces;
+    use json::value::{ValuePieces, encode_value};
+    use model::{Labels, MemoryPool, SmolStr};
 
-    use super::super::value::ValuePieces;
     use super::*;
     use crate::query::active::{ActiveQueries, Client};
     use crate::query::sending::{Outbox, SendingLimits};
@@ -328,7 +231,7 @@ mod tests {
         let (pool, _, sending) = prepared();
         let response = answer(ValuePieces::new(output(), None), sending, &["w".to_owned()], &[]);
         assert_eq!(response.extensions().get::<IsLong>(), Some(&IsLong::EncodedAhead));
-        let data = String::from_utf8(crate::http::encode_value(output())).unwrap();
+        let data = String::from_utf8(encode_value(output())).unwrap();
         let expected = format!(r#"{{"status":"success","data":{data},"warnings":["w"]}}"#);
         assert!(text(response).await == expected);
         assert_eq!(pool.bytes(), 0);

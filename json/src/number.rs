@@ -4,7 +4,7 @@
 const DIGITS_MAX: usize = 17;
 /// Maximum length of a sample value without quotes: `-0.0000012345678901234567` has 25 bytes. The
 /// rest is room for digits that are written eight at a time.
-pub(crate) const SAMPLE_BYTES_MAX: usize = 32;
+pub const SAMPLE_BYTES_MAX: usize = 32;
 /// Maximum whole number whose digits are the shortest ones.
 const WHOLE_MAX: f64 = 9_007_199_254_740_992.0;
 /// Minimum number, up to 1e16, that `zmij` writes as plain decimals.
@@ -14,7 +14,7 @@ const SHORTEST_IS_PLAIN_MIN: f64 = 1e-5;
 ///
 /// Units: ms since the epoch.
 /// Source: `MarshalTimestamp` of Prometheus.
-pub(crate) fn push_timestamp(out: &mut Vec<u8>, time_ms: i64) {
+pub fn push_timestamp(out: &mut Vec<u8>, time_ms: i64) {
     if time_ms < 0 {
         out.push(b'-');
     }
@@ -31,7 +31,7 @@ pub(crate) fn push_timestamp(out: &mut Vec<u8>, time_ms: i64) {
 /// Writes a time in seconds, without trailing zeros: `5.1`.
 ///
 /// Source: Go's encoder of floats, which Prometheus uses for scalars and strings.
-pub(crate) fn push_timestamp_short(out: &mut Vec<u8>, time_ms: i64) {
+pub fn push_timestamp_short(out: &mut Vec<u8>, time_ms: i64) {
     let start = out.len();
     push_timestamp(out, time_ms);
     if out[start..].contains(&b'.') {
@@ -43,7 +43,7 @@ pub(crate) fn push_timestamp_short(out: &mut Vec<u8>, time_ms: i64) {
 
 /// Writes the value of a sample, in quotes; see [`write_sample_value`].
 #[inline]
-pub(crate) fn push_sample_value(out: &mut Vec<u8>, value: f64) {
+pub fn push_sample_value(out: &mut Vec<u8>, value: f64) {
     let mut text = [0; SAMPLE_BYTES_MAX];
     let len = write_sample_value(&mut text, value);
     out.push(b'"');
@@ -56,7 +56,7 @@ pub(crate) fn push_sample_value(out: &mut Vec<u8>, value: f64) {
 ///
 /// Source: `MarshalFloat` of Prometheus.
 #[inline]
-pub(crate) fn write_sample_value(to: &mut [u8; SAMPLE_BYTES_MAX], value: f64) -> usize {
+pub fn write_sample_value(to: &mut [u8; SAMPLE_BYTES_MAX], value: f64) -> usize {
     let magnitude = value.abs();
     // False for NaN.
     if magnitude <= WHOLE_MAX {
@@ -130,7 +130,7 @@ fn eight_digits(number: u64) -> u64 {
 /// Writes the value of a scalar, in quotes: plain decimals of any length.
 ///
 /// Source: `Scalar.MarshalJSON` of Prometheus.
-pub(crate) fn push_scalar_value(out: &mut Vec<u8>, value: f64) {
+pub fn push_scalar_value(out: &mut Vec<u8>, value: f64) {
     out.push(b'"');
     push_float(out, value, Layout::Plain);
     out.push(b'"');
@@ -139,7 +139,7 @@ pub(crate) fn push_scalar_value(out: &mut Vec<u8>, value: f64) {
 /// Writes a finite number as JSON, without quotes; others become 0.
 ///
 /// Source: Go's `encoding/json`, "floats as ES6".
-pub(crate) fn push_number(out: &mut Vec<u8>, value: f64) {
+pub fn push_number(out: &mut Vec<u8>, value: f64) {
     let magnitude = value.abs();
     let is_plain = magnitude == 0.0 || (1e-6..1e21).contains(&magnitude);
     match (value.is_finite(), is_plain) {
@@ -151,7 +151,7 @@ pub(crate) fn push_number(out: &mut Vec<u8>, value: f64) {
 
 /// Writes a whole number.
 #[inline]
-pub(crate) fn push_integer(out: &mut Vec<u8>, mut number: u64) {
+pub fn push_integer(out: &mut Vec<u8>, mut number: u64) {
     let mut digits = [0_u8; 20];
     let mut at = digits.len();
     loop {

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use engine::steps::Steps;
 
-use super::number::{SAMPLE_BYTES_MAX, push_timestamp, write_sample_value};
+use crate::number::{SAMPLE_BYTES_MAX, push_timestamp, write_sample_value};
 
 /// Maximum number of cached times, which take half a MiB; longer grids encode each time again.
 const STEPS_HELD_MAX: usize = 16 << 10;
@@ -16,7 +16,7 @@ const CLOSING: &[u8; 2] = b"\"]";
 const POINT_BYTES_MAX: usize = OPENING_BYTES_MAX + SAMPLE_BYTES_MAX + CLOSING.len();
 
 /// Times of a grid as text.
-pub(super) struct Times {
+pub(crate) struct Times {
     steps: Steps,
     /// One per step; empty for too many steps.
     held: Vec<Opening>,
@@ -43,14 +43,14 @@ impl Opening {
 
 impl Times {
     /// Returns the times of steps.
-    pub(super) fn new(steps: Steps) -> Times {
+    pub(crate) fn new(steps: Steps) -> Times {
         let held_count = if steps.count <= STEPS_HELD_MAX { steps.count } else { 0 };
         let held = (0..held_count).map(|step| Opening::new(steps.time(step))).collect();
         Times { steps, held }
     }
 
     /// Time of a step, in ms.
-    pub(super) fn time(&self, step: usize) -> i64 {
+    pub(crate) fn time(&self, step: usize) -> i64 {
         self.steps.time(step)
     }
 
@@ -58,7 +58,7 @@ impl Times {
     /// has a bracket instead, and sets `has_points`.
     ///
     /// Shape: one value and one presence bit per step; the cells start at a word of presence.
-    pub(super) fn push_points(
+    pub(crate) fn push_points(
         &self,
         out: &mut Vec<u8>,
         values: &[f64],
@@ -117,8 +117,8 @@ impl Times {
 mod tests {
     use proptest::prelude::*;
 
-    use super::super::number::push_sample_value;
     use super::*;
+    use crate::number::push_sample_value;
 
     proptest! {
         #[test]

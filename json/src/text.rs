@@ -37,7 +37,7 @@ fn plain_prefix<const N: usize>(text: &[u8], special: [u8; N]) -> usize {
 /// Writes a text in quotes like Go's standard library: `<`, `>`, `&` and the two line separators of
 /// Unicode are escaped, too.
 #[inline]
-pub(crate) fn push_text(out: &mut Vec<u8>, text: &str) {
+pub fn push_text(out: &mut Vec<u8>, text: &str) {
     // 0xe2 starts U+2028 and U+2029; other characters that it starts stay unchanged.
     let text = text.as_bytes();
     push_escaped(out, text, plain_prefix(text, [b'<', b'>', b'&']), |byte| {
@@ -46,7 +46,7 @@ pub(crate) fn push_text(out: &mut Vec<u8>, text: &str) {
 }
 
 /// Writes a list of texts.
-pub(crate) fn push_texts<T: AsRef<str>>(out: &mut Vec<u8>, texts: &[T]) {
+pub fn push_texts<T: AsRef<str>>(out: &mut Vec<u8>, texts: &[T]) {
     out.push(b'[');
     for (position, text) in texts.iter().enumerate() {
         if position > 0 {
@@ -58,7 +58,7 @@ pub(crate) fn push_texts<T: AsRef<str>>(out: &mut Vec<u8>, texts: &[T]) {
 }
 
 /// Writes a label set as an object.
-pub(crate) fn push_labels(out: &mut Vec<u8>, labels: &Labels) {
+pub fn push_labels(out: &mut Vec<u8>, labels: &Labels) {
     out.push(b'{');
     for (position, (name, value)) in labels.iter_bytes().enumerate() {
         if position > 0 {
