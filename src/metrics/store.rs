@@ -63,7 +63,7 @@ const GAUGES: [(&str, &str, Getter); 20] = [
 ];
 
 /// Name, help and getter of counters.
-const COUNTERS: [(&str, &str, Getter); 38] = [
+const COUNTERS: [(&str, &str, Getter); 44] = [
     (
         "tessella_storage_block_cache_hits_total",
         "Lookups of blocks and indexes that were in memory.",
@@ -215,6 +215,36 @@ const COUNTERS: [(&str, &str, Getter); 38] = [
         "tessella_storage_kept_selections_misses_total",
         "Selections of at least 64 series that were loaded.",
         |s| s.kept_selections_misses,
+    ),
+    (
+        "tessella_storage_kept_lists_hits_total",
+        "Selectors of lookups of names, values and series whose sealed days an earlier one had kept.",
+        |s| s.kept_lists_hits,
+    ),
+    (
+        "tessella_storage_kept_lists_misses_total",
+        "Selectors of such lookups for which the indexes of at least two days were read.",
+        |s| s.kept_lists_misses,
+    ),
+    (
+        "tessella_storage_object_store_writes_total",
+        "Writes (PUTs) to the object store, without those of the lease; of an object in parts, each part, the start and the end.",
+        |s| s.object_store_writes.writes,
+    ),
+    (
+        "tessella_storage_object_store_written_bytes_total",
+        "Bytes written to the object store, without failed writes.",
+        |s| s.object_store_writes.bytes,
+    ),
+    (
+        "tessella_storage_object_store_lists_total",
+        "Lists of objects, without those of the lease; a service counts one for every 1,000 objects.",
+        |s| s.object_store_writes.lists,
+    ),
+    (
+        "tessella_storage_object_store_deletes_total",
+        "Objects deleted from the object store.",
+        |s| s.object_store_writes.deletes,
     ),
 ];
 

@@ -55,7 +55,7 @@ pub use head::TenantSeriesLimits;
 pub use head::cardinality::{Cardinality, Counted};
 pub use head::created::CreatedStats;
 pub use log::queue::BatchReservation;
-pub use lsm::{LEASE_DURATION_MAX, ReadCount, Reader};
+pub use lsm::{LEASE_DURATION_MAX, ReadCount, Reader, WriteCount};
 pub use lsm::{SharedMemory, local_folder};
 pub use metadata::{ENTRIES_PER_METRIC_MAX, ENTRY_TEXT_BYTES_MAX, METADATA_BYTES_MAX, METRICS_MAX};
 pub use notes::{NOTE_BYTES_MAX, NOTE_NAME_BYTES_MAX};

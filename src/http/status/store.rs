@@ -239,9 +239,16 @@ fn caches(shared: &Shared, stats: &StoreStats) -> Vec<CacheFigures> {
         CacheFigures {
             name: "index",
             bytes: stats.index_cache_bytes as u64,
-            bytes_max: args.index_cache_bytes_max,
+            bytes_max: stats.index_cache_bytes_max as u64,
             hits: stats.index_cache_hits,
             misses: stats.index_cache_misses,
+        },
+        CacheFigures {
+            name: "lists of days",
+            bytes: stats.kept_lists_bytes as u64,
+            bytes_max: stats.kept_lists_bytes_max as u64,
+            hits: stats.kept_lists_hits,
+            misses: stats.kept_lists_misses,
         },
         CacheFigures {
             name: "blocks of files",

@@ -12,8 +12,9 @@ use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
-use model::TimeRange;
+use model::{Labels, TimeRange};
 use roaring::RoaringBitmap;
+use smol_str::SmolStr;
 use tokio::sync::Notify;
 
 use self::active_lsm::ActiveLsm;
@@ -24,6 +25,7 @@ use crate::error::StoreError;
 use crate::exemplar::ExemplarRing;
 use crate::head::Head;
 use crate::index::cache::IndexCache;
+use crate::index::lists::KeptLists;
 use crate::index::partition::PartitionIndex;
 use crate::loaded::kept::KeptSets;
 use crate::log::commit::{Log, LogTarget};
@@ -57,6 +59,10 @@ pub(crate) struct Core {
     pub(crate) columns: Arc<ColumnCache>,
     /// Loaded series of earlier selections.
     pub(crate) kept_sets: KeptSets,
+    /// Label names and values of sealed partitions.
+    pub(crate) kept_texts: KeptLists<SmolStr>,
+    /// Label sets of sealed partitions.
+    pub(crate) kept_series: KeptLists<Labels>,
     pub(crate) options: StoreOptions,
     /// Present retention.
     pub(crate) keeping: RwLock<Arc<Keeping>>,

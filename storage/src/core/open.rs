@@ -14,6 +14,7 @@ use crate::error::StoreError;
 use crate::exemplar::ExemplarRing;
 use crate::head::{Head, HeadLimits};
 use crate::index::cache::IndexCache;
+use crate::index::lists::KeptLists;
 use crate::loaded::kept::KeptSets;
 use crate::log::counters::LogCounters;
 use crate::log::queue::Queue;
@@ -24,6 +25,9 @@ use crate::metadata::Metadata;
 use crate::options::StoreOptions;
 use crate::retention::{Keeping, ReferenceTime, Rule};
 use crate::samples::columns::ColumnCache;
+
+/// Lists of texts, and lists of label sets, may take one of this many parts of the index cache.
+const LISTS_SHARE: usize = 16;
 
 impl Core {
     /// Rebuilds the state in memory from an open LSM.
@@ -51,7 +55,9 @@ impl Core {
             head.changes.note_deleted_before(first_kept.start_ms());
         }
         let stored = std::mem::take(&mut meta.rules);
-        let index = IndexCache::new(options.index_cache_bytes_max, options.sizes);
+        let lists_max = options.index_cache_bytes_max / LISTS_SHARE;
+        let index_max = options.index_cache_bytes_max - 2 * lists_max;
+        let index = IndexCache::new(index_max, options.sizes);
         for (partition, deleted) in &meta.deleted_ids {
             index.set_deleted(*partition, deleted.clone());
         }
@@ -68,6 +74,8 @@ impl Core {
             metadata,
             columns: Arc::new(ColumnCache::new(options.columns_bytes_max)),
             kept_sets: KeptSets::new(&options.sizes),
+            kept_texts: KeptLists::new(lists_max),
+            kept_series: KeptLists::new(lists_max),
             log: tokio::sync::Mutex::new(log),
             selections: ReadTracker::default(),
             tombstones,

@@ -36,6 +36,7 @@ pub(crate) struct Usage {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct IndexCacheStats {
     pub(crate) bytes: usize,
+    pub(crate) bytes_max: usize,
     pub(crate) hits: u64,
     pub(crate) misses: u64,
 }
@@ -45,6 +46,10 @@ struct Entries {
     partitions: HashMap<PartitionId, IndexEntry, RandomState>,
     /// Deleted ids by partition. There are few such partitions, and they are never evicted.
     deleted: HashMap<PartitionId, Arc<RoaringBitmap>, RandomState>,
+    /// Number of series of each partition, and of their state, which outlive an eviction.
+    states: HashMap<PartitionId, (u32, u64), RandomState>,
+    /// Number of the last state.
+    last_state: u64,
     /// Increments with each look-up.
     clock: u64,
 }
@@ -88,14 +93,16 @@ impl IndexCache {
             entry.used = clock;
             return Arc::clone(&entry.index);
         }
+        let state = entries.state(partition, series_count);
         let index = match entries.partitions.get(&partition) {
-            Some(entry) => entry.index.with_series_count(series_count),
+            Some(entry) => entry.index.with_series_count(state, series_count),
             None => {
                 let results_max = self.bytes_max / 4;
                 let deleted = entries.deleted.get(&partition).cloned().unwrap_or_default();
                 let usage = Arc::clone(&self.usage);
                 PartitionIndex::new(
                     partition,
+                    state,
                     series_count,
                     deleted,
                     results_max,
@@ -126,6 +133,7 @@ impl IndexCache {
         let mut entries = self.entries();
         entries.deleted.insert(partition, Arc::new(deleted));
         entries.partitions.remove(&partition);
+        entries.states.remove(&partition);
     }
 
     /// Returns whether a partition has deleted ids.
@@ -138,6 +146,7 @@ impl IndexCache {
         let mut entries = self.entries();
         entries.partitions.remove(&partition);
         entries.deleted.remove(&partition);
+        entries.states.remove(&partition);
     }
 
     /// Returns whether an insertion would evict.
@@ -162,6 +171,7 @@ impl IndexCache {
     pub(crate) fn stats(&self) -> IndexCacheStats {
         IndexCacheStats {
             bytes: self.entries().bytes(),
+            bytes_max: self.bytes_max,
             hits: self.usage.hits.load(Ordering::Relaxed),
             misses: self.usage.misses.load(Ordering::Relaxed),
         }
@@ -173,6 +183,18 @@ impl IndexCache {
 }
 
 impl Entries {
+    /// Returns the number of the state of a partition with `series_count` series.
+    fn state(&mut self, partition: PartitionId, series_count: u32) -> u64 {
+        match self.states.get(&partition) {
+            Some((count, state)) if *count == series_count => *state,
+            _ => {
+                self.last_state += 1;
+                self.states.insert(partition, (series_count, self.last_state));
+                self.last_state
+            }
+        }
+    }
+
     fn bytes(&self) -> usize {
         self.partitions.values().map(|entry| entry.index.bytes()).sum()
     }

@@ -10,6 +10,7 @@
 pub(crate) mod cache;
 mod ids;
 mod labels;
+pub(crate) mod lists;
 pub(crate) mod partition;
 mod postings;
 mod prune;

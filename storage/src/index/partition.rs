@@ -51,6 +51,8 @@ const ENTRY_BYTES: usize = 96;
 #[derive(Clone)]
 pub(crate) struct PartitionIndex {
     pub(crate) partition: PartitionId,
+    /// Number of the state of its series. Equal numbers mean equal series.
+    pub(crate) state: u64,
     /// Number of registered series: ids start at 0.
     pub(crate) series_count: u32,
     /// Deleted ids, which are not used again.
@@ -92,6 +94,7 @@ impl PartitionIndex {
     /// Creates an empty index.
     pub(crate) fn new(
         partition: PartitionId,
+        state: u64,
         series_count: u32,
         deleted: Arc<RoaringBitmap>,
         results_max: usize,
@@ -100,11 +103,11 @@ impl PartitionIndex {
     ) -> PartitionIndex {
         let index = Arc::new(IndexContents::new(results_max));
         let runs = Arc::default();
-        PartitionIndex { partition, series_count, deleted, index, runs, sizes, usage }
+        PartitionIndex { partition, state, series_count, deleted, index, runs, sizes, usage }
     }
 
     /// Returns the index with more series; full pages stay valid.
-    pub(crate) fn with_series_count(&self, series_count: u32) -> PartitionIndex {
+    pub(crate) fn with_series_count(&self, state: u64, series_count: u32) -> PartitionIndex {
         let index = IndexContents::new(self.results_max());
         let mut pages = lock(&self.index.pages).clone();
         pages.truncate((self.series_count.min(series_count) / self.sizes.page_ids) as usize);
@@ -112,7 +115,7 @@ impl PartitionIndex {
         index.bytes.store(bytes, Ordering::Relaxed);
         *lock(&index.pages) = pages;
         let (index, runs) = (Arc::new(index), Arc::clone(&self.runs));
-        PartitionIndex { series_count, index, runs, ..self.clone() }
+        PartitionIndex { state, series_count, index, runs, ..self.clone() }
     }
 
     /// Returns the index without cached runs.

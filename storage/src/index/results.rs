@@ -38,8 +38,8 @@ pub(crate) struct Resolved {
 }
 
 /// Key of a matcher: without its compiled expression, which may be large.
-#[derive(Hash, PartialEq, Eq)]
-struct MatcherKey {
+#[derive(Debug, Hash, PartialEq, Eq)]
+pub(super) struct MatcherKey {
     op: MatchOp,
     name: Box<str>,
     value: Box<str>,
@@ -98,10 +98,11 @@ impl Results {
 
     /// Keeps the series of a selection.
     pub(super) fn keep_series(&mut self, matchers: &[Matcher], series: Arc<Resolved>) {
-        let SelectionRef(matchers) = SelectionRef::of(matchers);
-        let bytes = matchers.iter().map(MatcherRef::bytes).sum::<usize>() + series.bytes();
-        let key = matchers.into_iter().map(MatcherRef::to_owned).collect();
-        if self.make_room(bytes) && self.of_selections.insert(key, series).is_none() {
+        let selection = SelectionRef::of(matchers);
+        let bytes = selection.bytes() + series.bytes();
+        if self.make_room(bytes)
+            && self.of_selections.insert(selection.into_owned(), series).is_none()
+        {
             self.bytes += bytes;
         }
     }
@@ -199,6 +200,15 @@ impl<'a> MatcherRef<'a> {
 impl<'a> SelectionRef<'a> {
     pub(super) fn of(matchers: &'a [Matcher]) -> SelectionRef<'a> {
         SelectionRef(matchers.iter().map(MatcherRef::of).collect())
+    }
+
+    /// Returns the bytes of the key in memory.
+    pub(super) fn bytes(&self) -> usize {
+        self.0.iter().map(MatcherRef::bytes).sum()
+    }
+
+    pub(super) fn into_owned(self) -> Box<[MatcherKey]> {
+        self.0.into_iter().map(MatcherRef::to_owned).collect()
     }
 }
 

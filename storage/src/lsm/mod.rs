@@ -47,7 +47,7 @@ pub(crate) use objects::location::Location;
 #[cfg(test)]
 pub(crate) use objects::location::Simulated;
 pub use objects::location::{SharedMemory, local_folder};
-pub use objects::metered::{ReadCount, Reader};
+pub use objects::metered::{ReadCount, Reader, WriteCount};
 pub(crate) use owner::Claim;
 pub use owner::LEASE_DURATION_MAX;
 pub(crate) use read::Scan;
@@ -85,7 +85,7 @@ pub(crate) struct Lsm {
     tails: Arc<Tails>,
     files: snapshot::Files,
     disk: Option<DiskCache>,
-    counters: Arc<objects::metered::ReadCounters>,
+    counters: Arc<objects::metered::RequestCounters>,
     failures: Arc<objects::failures::Failures>,
     /// Mark of the newest commit, on a local disk.
     mark: Option<Arc<mark::Mark>>,
@@ -224,7 +224,12 @@ impl Lsm {
 
     /// Returns the reads of the object store since the start, in the order of [`Reader::ALL`].
     pub(crate) fn read_counts(&self) -> [ReadCount; Reader::ALL.len()] {
-        self.counters.counts()
+        self.counters.reads()
+    }
+
+    /// Returns the other requests to the object store since the start.
+    pub(crate) fn write_count(&self) -> WriteCount {
+        self.counters.writes()
     }
 
     /// Drops the segments of partitions before one, which frees space without reading SSTs.

@@ -205,7 +205,7 @@ impl Lsm {
 
 /// Layers between the LSM and its objects.
 struct ObjectLayers {
-    counters: Arc<metered::ReadCounters>,
+    counters: Arc<metered::RequestCounters>,
     failures: Arc<failures::Failures>,
     /// Layer that verifies SSTs on their first read, on a local disk.
     verified: Option<Arc<Layered<verified::VerifiedStore>>>,

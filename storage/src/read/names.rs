@@ -14,6 +14,7 @@ use smol_str::SmolStr;
 
 use super::select::Pin;
 use crate::core::Core;
+use crate::index::lists::ListKey;
 use crate::index::partition::PartitionIndex;
 use crate::index::results::Resolved;
 use crate::index::{Candidate, Ids, is_restricted, prune};
@@ -33,6 +34,15 @@ enum ListedNames<'a> {
     Names,
     /// The values of a label.
     Values(&'a str),
+}
+
+impl<'a> ListedNames<'a> {
+    fn label(self) -> Option<&'a str> {
+        match self {
+            ListedNames::Names => None,
+            ListedNames::Values(name) => Some(name),
+        }
+    }
 }
 
 /// Returns the sorted label names of matching series.
@@ -65,8 +75,7 @@ async fn list(
 ) -> Result<Vec<SmolStr>, SourceError> {
     let range = pin.visible(query.times);
     let limit = if query.limit == 0 { usize::MAX } else { query.limit };
-    let (texts, charge, watch) = (Vec::new(), Reservation::empty(budget), Checkpoint::new(budget));
-    let mut union = Union { texts, added: None, limit, charge, watch };
+    let mut union = Union::new(limit, budget);
     let mut yielder = Yielder::new(budget);
     let any = [Vec::new()];
     let selectors = if query.selectors.is_empty() { &any[..] } else { &query.selectors[..] };
@@ -82,11 +91,25 @@ async fn list(
             union.add_own(found)?;
         }
         let (lsm, partitions) = core.partitions_between(range);
+        let key = ListKey::of(wanted.label(), matchers, &partitions);
+        if let Some(kept) = key.as_ref().and_then(|key| core.kept_texts.find(key)) {
+            union.add(kept.iter())?;
+            continue;
+        }
         let lsm = lsm.for_query(budget);
+        // A list that is kept has nothing of the head.
+        let mut of_days = key.is_some().then(|| Union::new(limit, budget));
         for Candidate { index, known } in prune(&lsm, partitions, matchers, budget).await? {
             budget.check()?;
             let sealed = Sealed { core, lsm: &lsm, index: &index, matchers, known };
-            sealed.add_to(&mut union, wanted, &mut yielder).await?;
+            let to = of_days.as_mut().unwrap_or(&mut union);
+            sealed.add_to(to, wanted, &mut yielder).await?;
+        }
+        if let (Some(key), Some(of_days)) = (key, of_days) {
+            if of_days.texts.len() < limit {
+                core.kept_texts.keep(key, &of_days.texts);
+            }
+            union.add_union(of_days)?;
         }
     }
     core.index.trim();
@@ -202,6 +225,11 @@ struct Union {
 }
 
 impl Union {
+    fn new(limit: usize, budget: &Budget) -> Union {
+        let (charge, watch) = (Reservation::empty(budget), Checkpoint::new(budget));
+        Union { texts: Vec::new(), added: None, limit, charge, watch }
+    }
+
     /// Adds sorted, distinct texts.
     ///
     /// Errors: those of the budget.
@@ -212,6 +240,18 @@ impl Union {
         self.watch.work(TEXT_WORK.saturating_mul(sorted.len()))?;
         self.charge.grow(sorted.iter().map(|text| TEXT_BYTES + text.len()).sum::<usize>() as u64)?;
         self.texts = sorted;
+        Ok(())
+    }
+
+    /// Adds the texts of another union, and its charge if it takes them as they are.
+    ///
+    /// Errors: those of the budget.
+    fn add_union(&mut self, other: Union) -> Result<(), BudgetError> {
+        if !self.texts.is_empty() {
+            return self.add(other.texts.iter());
+        }
+        self.texts = other.texts;
+        self.charge.absorb(other.charge);
         Ok(())
     }
 

@@ -3,13 +3,15 @@
 use std::sync::Arc;
 
 use model::{
-    Budget, Checkpoint, Labels, Matcher, MetadataQuery, Reservation, SourceError, TimeRange,
+    Budget, BudgetError, Checkpoint, Labels, Matcher, MetadataQuery, Reservation, SourceError,
+    TimeRange,
 };
 
 use super::partition::{self, PartitionSelection};
 use super::select::{Pin, SERIES_BYTES, matching_in_order};
 use crate::core::Core;
 use crate::head::series::HeadSeries;
+use crate::index::lists::ListKey;
 use crate::index::results::Resolved;
 use crate::index::{Candidate, prune};
 use crate::loaded::order::{merge, sort_by_labels};
@@ -36,7 +38,16 @@ pub(crate) async fn series(
         let head = of_head(core, matchers, range, &mut charge, budget).await?;
         lists.push(head);
         let (lsm, partitions) = core.partitions_between(range);
+        // Only deletes make series depend on more than the partitions.
+        let key = ListKey::of(None, matchers, &partitions).filter(|_| tombstones.is_empty());
+        if let Some(kept) = key.as_ref().and_then(|key| core.kept_series.find(key)) {
+            let kept = &kept[..kept.len().min(limit)];
+            charge.grow(bytes_of(kept))?;
+            lists.push(kept.to_vec());
+            continue;
+        }
         let lsm = lsm.for_query(budget);
+        let mut sealed = Vec::new();
         let (mut before, mut yielder): (Option<Arc<Resolved>>, _) = (None, Yielder::new(budget));
         for Candidate { index, known } in prune(&lsm, partitions, matchers, budget).await? {
             let known = known.filter(|_| tombstones.is_empty());
@@ -58,13 +69,33 @@ pub(crate) async fn series(
                 summaries: None,
             };
             let labels = partition::matching_labels(core, &wanted, budget).await?;
-            charge.grow(
-                labels.iter().map(|l| SERIES_BYTES + l.as_bytes().len()).sum::<usize>() as u64
-            )?;
-            lists.push(labels);
+            charge.grow(bytes_of(&labels))?;
+            sealed.push(labels);
         }
+        let sealed = first_of(sealed, limit, budget)?;
+        if let Some(key) = key.filter(|_| sealed.len() < limit) {
+            core.kept_series.keep(key, &sealed);
+        }
+        lists.push(sealed);
     }
     core.index.trim();
+    Ok(first_of(lists, limit, budget)?)
+}
+
+fn bytes_of(series: &[Labels]) -> u64 {
+    series.iter().map(|labels| SERIES_BYTES + labels.as_bytes().len()).sum::<usize>() as u64
+}
+
+/// Returns the first distinct label sets of sorted lists.
+fn first_of(
+    mut lists: Vec<Vec<Labels>>,
+    limit: usize,
+    budget: &Budget,
+) -> Result<Vec<Labels>, BudgetError> {
+    if lists.len() == 1 {
+        lists[0].truncate(limit);
+        return Ok(lists.swap_remove(0));
+    }
     // The first `limit` of each list contain the first `limit` of all.
     let bare =
         |list: Vec<Labels>| list.into_iter().take(limit).map(|labels| (labels, ())).collect();

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::Store;
 use crate::follow::FollowStats;
-use crate::lsm::{ReadCount, Reader};
+use crate::lsm::{ReadCount, Reader, WriteCount};
 
 /// Contents of a store, and counts since it was opened.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -116,8 +116,12 @@ pub struct StoreStats {
     pub unmerged_segments: usize,
     /// Reads of the object store since the start, in the order of [`Reader::ALL`].
     pub object_store_reads: [ReadCount; Reader::ALL.len()],
+    /// Other requests to the object store since the start.
+    pub object_store_writes: WriteCount,
     /// Bytes of the index cache, which has indexes of sealed days in memory.
     pub index_cache_bytes: usize,
+    /// Maximum bytes of the index cache.
+    pub index_cache_bytes_max: usize,
     /// Look-ups in the index cache that hit.
     pub index_cache_hits: u64,
     /// Look-ups in the index cache that missed.
@@ -136,6 +140,14 @@ pub struct StoreStats {
     pub kept_selections_hits: u64,
     /// Selections of many series that were loaded.
     pub kept_selections_misses: u64,
+    /// Bytes of lists that lookups of names, values and series keep.
+    pub kept_lists_bytes: usize,
+    /// Maximum bytes of these lists.
+    pub kept_lists_bytes_max: usize,
+    /// Selectors of lookups whose sealed days an earlier lookup had kept.
+    pub kept_lists_hits: u64,
+    /// Selectors of lookups for which the indexes of at least two sealed days were read.
+    pub kept_lists_misses: u64,
 }
 
 /// Contents of a sealed day.
@@ -162,6 +174,7 @@ impl Store {
         let follow = self.following().map(|progress| progress.stats());
         let columns = core.columns.stats();
         let (kept_selections_hits, kept_selections_misses) = core.kept_sets.counts();
+        let lists = [core.kept_texts.stats(), core.kept_series.stats()];
         let blocks = core.lsm.block_cache_stats();
         let disk = core.lsm.disk_cache_stats();
         let orphans = core.lsm.orphan_stats();
@@ -218,7 +231,9 @@ impl Store {
             summarized_blocks: count(&seals.summarized_blocks),
             unmerged_segments: core.lsm.unmerged_segments(),
             object_store_reads: core.lsm.read_counts(),
+            object_store_writes: core.lsm.write_count(),
             index_cache_bytes: index.bytes,
+            index_cache_bytes_max: index.bytes_max,
             index_cache_hits: index.hits,
             index_cache_misses: index.misses,
             columns_bytes: columns.bytes,
@@ -228,6 +243,10 @@ impl Store {
             columns_evicted: columns.evictions,
             kept_selections_hits,
             kept_selections_misses,
+            kept_lists_bytes: lists.iter().map(|list| list.bytes).sum(),
+            kept_lists_bytes_max: lists.iter().map(|list| list.bytes_max).sum(),
+            kept_lists_hits: lists.iter().map(|list| list.hits).sum(),
+            kept_lists_misses: lists.iter().map(|list| list.misses).sum(),
         }
     }
 }

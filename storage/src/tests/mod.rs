@@ -13,6 +13,7 @@ mod follow;
 pub(crate) mod harness;
 mod histograms;
 mod kept_from;
+mod kept_lists;
 mod kept_selections;
 mod limits;
 mod orphans;

@@ -110,9 +110,16 @@ async fn the_store_tells_its_days_and_caches() {
     assert_eq!(data["role"], "writer");
     let caches: Vec<_> = data["caches"].as_array().unwrap().iter().collect();
     let names: Vec<_> = caches.iter().map(|cache| cache["name"].as_str().unwrap()).collect();
-    let expected = ["answers", "decoded samples", "index", "blocks of files", "files on disk"];
+    let expected = [
+        "answers",
+        "decoded samples",
+        "index",
+        "lists of days",
+        "blocks of files",
+        "files on disk",
+    ];
     assert_eq!(names, expected);
-    assert_eq!(caches[4]["bytesMax"], 0, "there is none");
+    assert_eq!(caches[5]["bytesMax"], 0, "there is none");
     assert!(caches[2]["bytesMax"].as_u64().unwrap() > 0);
 }
 

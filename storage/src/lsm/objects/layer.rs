@@ -1,7 +1,7 @@
 //! Layers of object stores, each of which changes some requests.
 //!
-//! [`Layer`] has the requests that layers change; all others go to the innermost store. Reads of
-//! several ranges are split into single ones, so that each layer sees them.
+//! [`Layer`] has the requests that layers change or count; all others go to the innermost store. Reads
+//! of several ranges are split into single ones, so that each layer sees them.
 
 use std::fmt;
 use std::ops::Deref;
@@ -53,6 +53,9 @@ pub(crate) trait Layer: fmt::Debug + Send + Sync + 'static {
     ) -> BoxStream<'static, Result<Path>> {
         self.below().delete_stream(paths)
     }
+
+    /// Called before a request for a list, which goes to the store below.
+    fn begin_list(&self) {}
 }
 
 /// Layer that implements [`ObjectStore`].
@@ -104,6 +107,7 @@ impl<L: Layer> ObjectStore for Layered<L> {
     }
 
     fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
+        self.0.begin_list();
         self.0.below().list(prefix)
     }
 
@@ -112,10 +116,12 @@ impl<L: Layer> ObjectStore for Layered<L> {
         prefix: Option<&Path>,
         offset: &Path,
     ) -> BoxStream<'static, Result<ObjectMeta>> {
+        self.0.begin_list();
         self.0.below().list_with_offset(prefix, offset)
     }
 
     async fn list_with_delimiter(&self, prefix: Option<&Path>) -> Result<ListResult> {
+        self.0.begin_list();
         self.0.below().list_with_delimiter(prefix).await
     }
 
