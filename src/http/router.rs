@@ -4,11 +4,11 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use axum::Router;
-use axum::extract::{MatchedPath, Request, State};
+use axum::extract::{MatchedPath, Path, Request, State};
 use axum::handler::Handler;
-use axum::http::{HeaderName, HeaderValue, Method, StatusCode, Uri, header};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri, header};
 use axum::middleware::{Next, from_fn, from_fn_with_state, map_response};
-use axum::response::{IntoResponse, Response};
+use axum::response::{IntoResponse, Redirect, Response};
 use axum::routing::{MethodFilter, MethodRouter};
 use model::{Matcher, Source, SourceError};
 use storage::Store;
@@ -19,7 +19,7 @@ use super::admin::{lifecycle, pprof, tsdb};
 use super::api::{exemplars, federate, labels, metadata, query, read, search, stubs};
 use super::error::ApiError;
 use super::layers::{access, encoders, prefix, request_log, tenants};
-use super::pages::{openapi, ui};
+use super::pages::{documents, openapi, ui};
 use super::status::{
     active_queries, cardinality, features, self_metrics, server, store, top_queries,
 };
@@ -158,9 +158,20 @@ fn pages(mut routes: Routes, args: &Args) -> Routes {
     let page = ui::Page::new(&args.page_title);
     for path in ui::PAGES {
         let page = page.clone();
-        routes = add(routes, path, GET.without_data(), move |headers| ui::page(page, headers));
+        let answer = async move |headers: HeaderMap| ui::send_page(&page, &headers);
+        routes = add(routes, path, GET.without_data(), answer);
     }
     routes = add(routes, "/ui/{name}", GET.without_data(), ui::file);
+    let documents = documents::Documents::new(&args.page_title);
+    let to_list = async || Redirect::permanent("docs/");
+    routes = add(routes, "/docs", GET.without_data(), to_list);
+    let all = documents.clone();
+    let list = async move |headers: HeaderMap| all.list(&headers);
+    routes = add(routes, "/docs/", GET.without_data(), list);
+    let document = async move |Path(name): Path<String>, headers: HeaderMap| {
+        documents.document(&name, &headers)
+    };
+    routes = add(routes, "/docs/{name}", GET.without_data(), document);
     routes = add(routes, "/favicon.svg", GET.without_data(), ui::icon);
     routes = add(routes, "/favicon.ico", GET.without_data(), ui::icon);
     routes = add(routes, "/metrics", GET.of_operator(), server::metrics);

@@ -190,9 +190,8 @@ export class ExplorePage {
     this.figures.append(fact(["Series in the last 24 hours", total]));
     const labels = labelCounts(series);
     if (labels.length === 0) {
-      this.labels.replaceChildren(
-        el("p", { class: "hint" }, "No series with labels in the last 24 hours."),
-      );
+      const what = series.length === 0 ? "series" : "series with labels";
+      this.labels.replaceChildren(el("p", { class: "hint" }, `No ${what} in the last 24 hours.`));
       return;
     }
     const rows = labels.map(({ label, values }) =>

@@ -35,6 +35,14 @@ export class Heatmap extends Chart {
     this.draw();
   }
 
+  /** Some counts with their colours: [{ name, colour }]. */
+  colours() {
+    return [0.25, 0.5, 0.75, 1].map((share) => ({
+      name: `${formatNumber(share * this.most)} in a bucket`,
+      colour: heatColour(share, isDark()),
+    }));
+  }
+
   measure(height) {
     const scale = bucketScale(this.buckets, this.isExponential);
     this.heightOf = scale.at;

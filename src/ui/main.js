@@ -73,9 +73,9 @@ function open(queries) {
 
 document.querySelector("header nav").addEventListener("click", (event) => {
   const link = event.target.closest("a");
-  if (link && isPlainClick(event)) {
+  const name = link?.getAttribute("href");
+  if (name in pages && isPlainClick(event)) {
     event.preventDefault();
-    const name = link.getAttribute("href");
     const search = pages[name].search;
     go(search ? `${name}?${search}` : name);
   }

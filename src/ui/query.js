@@ -136,6 +136,10 @@ export class QueryPage {
         ranges,
         button("Longer range", zoom(2), { sign: "+" }),
       ),
+      new TimePicker({
+        time: () => this.#times(),
+        onPick: (startMs, endMs) => this.#setTime((endMs ?? Date.now()) - startMs, endMs),
+      }).element,
       el(
         "div",
         { class: "group" },
@@ -144,10 +148,6 @@ export class QueryPage {
         button("Later", shift(0.5), { sign: "›" }),
         button("Now", () => this.#setTime(this.state.rangeMs, null), { class: "now" }),
       ),
-      new TimePicker({
-        time: () => this.#times(),
-        onPick: (startMs, endMs) => this.#setTime((endMs ?? Date.now()) - startMs, endMs),
-      }).element,
       refresh,
       this.told,
       button("Share", () => this.#share(), { title: "Copy the address of this page" }),

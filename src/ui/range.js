@@ -52,13 +52,14 @@ export class RangeView {
       save(fileName(state.expr, "csv"), "text/csv", text);
       return;
     }
-    const named = isHeat ? heat.quantiles : this.legend.shownRows();
-    const names = named.map((row, index) => ({
-      name: row.name ?? row.short,
-      colour: isHeat
-        ? quantileColour(index, isDark())
-        : colour(row.colourOf ?? row.index, isDark()),
-    }));
+    const dark = isDark();
+    const names = isHeat
+      ? heat.quantiles
+          .map(({ name }, index) => ({ name, colour: quantileColour(index, dark) }))
+          .concat(this.heatmap.colours())
+      : this.legend
+          .shownRows()
+          .map((row) => ({ name: row.short, colour: colour(row.colourOf ?? row.index, dark) }));
     const image = await chartImage(isHeat ? this.heatmap : this.graph, state.expr, names);
     save(fileName(state.expr, "png"), "image/png", image);
   }

@@ -1,4 +1,4 @@
-// The store: head, caches, compaction, reads of the object store, and days.
+// The store: head, caches, compaction, requests to the object store, and days.
 
 import { ask } from "./api.js";
 import { el, select } from "./dom.js";
@@ -8,13 +8,16 @@ import { retentionFacts } from "./retention.js";
 import { ownMetrics } from "./self.js";
 import { since } from "./table.js";
 
-/** Names of the readers of the object store. */
-const READERS = {
-  query: "Queries",
-  merge: "Compaction",
-  store: "Seals, cleanup and start",
-  manifest: "Manifests",
-};
+/** Requests to the object store: text, name in metrics, and name of their bytes, of each reader. */
+const REQUESTS = [
+  ["Reads of queries", "reads", "read_bytes", "query"],
+  ["Reads of compaction", "reads", "read_bytes", "merge"],
+  ["Reads of seals, cleanup and start", "reads", "read_bytes", "store"],
+  ["Reads of manifests", "reads", "read_bytes", "manifest"],
+  ["Writes", "writes", "written_bytes"],
+  ["Lists", "lists"],
+  ["Deleted objects", "deletes"],
+];
 
 /** Choices of the number of days in the list. */
 const DAYS = ["10", "50", "200", "1000"];
@@ -52,8 +55,8 @@ export async function store({ search, go, signal }) {
     caches(data.caches),
     el("h2", {}, "Seals and compaction"),
     figures(compaction),
-    el("h2", {}, "Reads of the object store since the start"),
-    reads(own),
+    el("h2", {}, "Requests to the object store since the start"),
+    requests(own),
     el("h2", {}, "Days on disk"),
     ...daysShown,
   ];
@@ -69,13 +72,14 @@ function caches(all) {
   return table(["Cache", "Size", "Lookups", "Hit rate"], rows);
 }
 
-function reads(own) {
-  const rows = Object.entries(READERS).map(([reader, name]) => [
-    name,
-    formatCount(own.get("tessella_storage_object_store_reads_total", reader)),
-    formatBytes(own.get("tessella_storage_object_store_read_bytes_total", reader)),
+function requests(own) {
+  const total = (name, reader) => own.get(`tessella_storage_object_store_${name}_total`, reader);
+  const rows = REQUESTS.map(([text, count, bytes, reader]) => [
+    text,
+    formatCount(total(count, reader)),
+    bytes === undefined ? "" : formatBytes(total(bytes, reader)),
   ]);
-  return table(["Reader", "Reads", "Bytes"], rows);
+  return table(["Requests", "Number", "Bytes"], rows);
 }
 
 async function days(limit, go, signal) {

@@ -69,7 +69,10 @@ function agents(go) {
     ),
     code(`# prometheus.yml\nremote_write:\n  - url: ${here("api/v1/write")}`),
     queryLink(go, "up", "The agent's own page lists the targets. Their state is the series"),
-    documents("README.md", "docs/http-api.md (Remote write)", "docs/migrating.md"),
+    documents({
+      "http-api.md#remote-write": "remote write",
+      "migrating.md": "migrating",
+    }),
   ];
 }
 
@@ -96,7 +99,7 @@ function evaluators() {
       {},
       "A Prometheus that scrapes and sends by remote write can evaluate its own rules, too.",
     ),
-    documents("docs/rules.md", "docs/scale-out.md (Rules)"),
+    documents({ "rules.md": "rules", "scale-out.md#rules": "rules over shards" }),
   ];
 }
 
@@ -109,15 +112,12 @@ function code(text) {
   return el("pre", { class: "yaml", tabindex: "0" }, text);
 }
 
-function documents(...names) {
-  const list = names.flatMap((name, index) => [index > 0 ? ", " : "", el("code", {}, name)]);
-  return el(
-    "p",
-    { class: "hint" },
-    "More in the documents of the repository and of packages: ",
-    list,
-    ".",
-  );
+function documents(links) {
+  const list = Object.entries(links).flatMap(([address, text], index) => [
+    index > 0 ? ", " : "",
+    el("a", { href: `docs/${address}` }, text),
+  ]);
+  return el("p", { class: "hint" }, "More in the documentation: ", list, ".");
 }
 
 function queryLink(go, query, text) {

@@ -33,10 +33,12 @@ pub(crate) const PAGES: [&str; 15] = [
     "/alerts",
 ];
 
-/// Page, the element of its title, and the one of its main module.
+/// Page, the element of its title, the one of its main module, and the start and end of its content.
 const PAGE: &str = include_str!("../../ui/index.html");
 const TITLE: &str = "<title>Tessella</title>";
 const MAIN_MODULE: &str = "<script src=\"ui/main.js\" type=\"module\"></script>";
+const MAIN_START: &str = "<main id=\"main\">";
+const MAIN_END: &str = "</main>";
 
 /// Content security policy: files and API of this server.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; \
@@ -123,22 +125,42 @@ impl Page {
     /// Returns the page with a title, which is text, not HTML. It names all modules, so that the
     /// browser fetches them together.
     pub(crate) fn new(title: &str) -> Page {
-        let escaped = title.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
         let modules = FILES.iter().filter(|file| file.name.ends_with(".js"));
         let links = modules
             .filter(|file| file.name != "theme.js")
             .map(|File { name, .. }| format!("<link rel=\"modulepreload\" href=\"ui/{name}\" />"));
         let links = links.collect::<Vec<_>>().join("\n    ");
-        let page = PAGE.replace(TITLE, &format!("<title>{escaped}</title>"));
+        let page = titled(title);
         let content =
             Bytes::from(page.replace(MAIN_MODULE, &format!("{links}\n    {MAIN_MODULE}")));
         Page { tag: tag(&content), content }
     }
+
+    /// Returns the page, one folder below, with content in place of its script.
+    pub(super) fn framed(title: &str, content: &str) -> Page {
+        let page = titled(title).replace(MAIN_MODULE, "");
+        let (before, rest) = page.split_once(MAIN_START).expect("the page has a main element");
+        let (_, after) = rest.split_once(MAIN_END).expect("the main element ends");
+        let before = before
+            .replace("href=\"", "href=\"../")
+            .replace("src=\"", "src=\"../")
+            .replace("\"../#", "\"#")
+            .replace("\"../docs/\"", "\"./\" aria-current=\"page\"");
+        let main = "<main id=\"main\" class=\"document\">";
+        let content = Bytes::from(format!("{before}{main}{content}{MAIN_END}{after}"));
+        Page { tag: tag(&content), content }
+    }
 }
 
-/// One of [`PAGES`].
-pub(crate) async fn page(page: Page, headers: HeaderMap) -> Response {
-    let mut response = send("index.html", page.content, page.tag, &headers);
+/// Returns the page with a title, which is text.
+fn titled(title: &str) -> String {
+    let escaped = title.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
+    PAGE.replace(TITLE, &format!("<title>{escaped}</title>"))
+}
+
+/// Returns one of [`PAGES`], or a document, or 304 if the browser has it.
+pub(crate) fn send_page(page: &Page, headers: &HeaderMap) -> Response {
+    let mut response = send("index.html", page.content.clone(), page.tag.clone(), headers);
     let policy = HeaderValue::from_static(POLICY);
     response.headers_mut().insert(header::CONTENT_SECURITY_POLICY, policy);
     let referrer = HeaderValue::from_static("no-referrer");

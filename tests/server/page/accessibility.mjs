@@ -1,4 +1,4 @@
-// axe-core on every page, in light and in dark colours.
+// axe-core on every page: wide in light colours, and as narrow as a phone in dark ones.
 
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
@@ -70,11 +70,17 @@ const PAGES = {
   metrics: ["explore"],
   metric: ["explore?metric=demo_load"],
   ...Object.fromEntries(STATUS.map((path) => [path, [path]])),
+  documents: ["docs/"],
+  document: ["docs/configuration.md"],
   cardinality: [`tsdb-status?${new URLSearchParams({ match: "demo_load", label: "zone" })}`],
 };
 
-for (const colorScheme of ["light", "dark"]) {
-  test(`no page violates a rule of axe-core in ${colorScheme} colours`, { skip }, async () => {
+for (const [colorScheme, width] of [
+  ["light", 1280],
+  ["dark", 390],
+]) {
+  const name = `no page of ${width} pixels violates a rule of axe-core in ${colorScheme} colours`;
+  test(name, { skip }, async () => {
     const found = [];
     for (const [name, [address, open]] of Object.entries(PAGES)) {
       await withPage(
@@ -91,7 +97,7 @@ for (const colorScheme of ["light", "dark"]) {
           );
           found.push(...texts);
         },
-        { colorScheme },
+        { colorScheme, viewport: { width, height: 860 } },
       );
     }
     assert.deepEqual(found, []);

@@ -48,26 +48,48 @@ test("the status shows the store and empty sections", async () => {
     assert.match(page.url(), /store$/);
     assert.match(await part.textContent(), /Retention.*unlimited.*Growth per day/);
     assert.match(await part.textContent(), /Hit rate.*decoded samples.*MiB/);
-    assert.match(await part.textContent(), /Segments to compact\d.*Queries\d/);
+    assert.match(await part.textContent(), /Segments to compact\d.*Writes[1-9].*Deleted objects\d/);
     await part.filter({ hasText: /No sealed day yet|Day \(UTC\)/ }).waitFor();
     await shot(page, "store");
     await shows("Flags", "--storage.url");
     await part.getByRole("searchbox").fill("query.timeout");
     assert.equal(await part.locator("tbody tr").count(), 1);
     await shows("Configuration", "evaluation_interval");
-    await shows("Targets", /No targets.*remote_write:.*\/api\/v1\/write.*docs\/http-api\.md/s);
+    await shows("Targets", /No targets.*remote_write:.*\/api\/v1\/write.*remote write, migrating/s);
     await page.locator(".part a").filter({ hasText: "up" }).click();
     await page.waitForURL(/query\?g0\.expr=up&/);
     await page.goBack();
     await shows("Service discovery", /No service discovery.*remote_write:/s);
     assert.match(page.url(), /service-discovery$/);
     await page.reload();
-    await shows("Rules", /No rules.*vmalert -rule.*thanos rule --query=http.*docs\/rules\.md/s);
+    await shows(
+      "Rules",
+      /No rules.*vmalert -rule.*thanos rule --query=http.*documentation: rules/s,
+    );
     await shows("Alerts", /No alerts.*vmalert.*ALERTS/s);
     assert.match(await page.title(), /^Alerts/);
     await shot(page, "alerts");
     await page.goBack();
     await part.filter({ hasText: "No rules" }).waitFor();
+  });
+});
+
+test("a document is a page, and its links lead to others", async () => {
+  await withPage("rules", async (page) => {
+    await page.locator(".part a").filter({ hasText: "rules over shards" }).click();
+    await page.waitForURL(/docs\/scale-out\.md#rules$/);
+    await page.locator("h2#rules").waitFor();
+    assert.match(await page.title(), /^Scale-out/i);
+    await shot(page, "document");
+    await page.locator("nav a").filter({ hasText: "Docs" }).click();
+    await page.getByRole("heading", { name: "Documentation" }).waitFor();
+    assert.ok((await page.locator("main a").count()) > 20);
+    await page.locator("main a").filter({ hasText: "configuration" }).click();
+    await page.waitForURL(/docs\/configuration\.md$/);
+    await page.locator("nav a").filter({ hasText: "Query" }).click();
+    await page.waitForURL(/query$/);
+    await page.locator("nav a").filter({ hasText: "Docs" }).click();
+    await page.waitForURL(/docs\/$/);
   });
 });
 

@@ -10,7 +10,8 @@ async fn the_page_may_load_files_of_this_server_only() {
     // The page is served before the store is open.
     let starting = router(shared_with(&[]));
     let queries = ["/", "/query?g0.expr=up", "/graph?g0.expr=up&g0.tab=1"];
-    for path in queries.into_iter().chain(["/tsdb-status", "/service-discovery"]) {
+    let others = ["/tsdb-status", "/service-discovery", "/docs/", "/docs/rules.md"];
+    for path in queries.into_iter().chain(others) {
         let answer = ask(&starting, "GET", path).await;
         assert_eq!(answer.status, 200, "{path}");
         assert_eq!(answer.headers["content-type"], "text/html; charset=utf-8");
@@ -41,6 +42,9 @@ async fn files_of_the_page_are_compressed_and_asked_for_once() {
         ("/ui/..%2FCargo.toml", 404, "404 page not found\n"),
         ("/ui/README.md", 404, "404 page not found\n"),
         ("/ui/", 404, "404 page not found\n"),
+        ("/docs", 308, ""),
+        ("/docs/nothing.md", 404, "404 page not found\n"),
+        ("/docs/..%2FREADME.md", 404, "404 page not found\n"),
         ("POST /", 405, "Method Not Allowed\n"),
     ];
     check(&router, &cases).await;

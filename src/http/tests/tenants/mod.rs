@@ -78,10 +78,13 @@ const OF_OPERATOR: [&str; 16] = [
 ];
 
 /// Endpoints without data, besides the pages and the stubs without parameters.
-const WITHOUT_DATA: [&str; 13] = [
+const WITHOUT_DATA: [&str; 16] = [
     "GET /-/healthy",
     "GET /-/ready",
     "GET /ui/{name}",
+    "GET /docs",
+    "GET /docs/",
+    "GET /docs/{name}",
     "GET /favicon.svg",
     "GET /favicon.ico",
     "GET /api/v1/openapi.yaml",
