@@ -218,7 +218,7 @@ const COUNTERS: [(&str, &str, Getter); 44] = [
     ),
     (
         "tessella_storage_kept_lists_hits_total",
-        "Selectors of lookups of names, values and series whose sealed days an earlier one had kept.",
+        "Selectors of lookups (names, values, series) whose sealed days an earlier one had kept.",
         |s| s.kept_lists_hits,
     ),
     (
@@ -228,7 +228,8 @@ const COUNTERS: [(&str, &str, Getter); 44] = [
     ),
     (
         "tessella_storage_object_store_writes_total",
-        "Writes (PUTs) to the object store, without those of the lease; of an object in parts, each part, the start and the end.",
+        "Writes (PUTs) to the object store, without those of the lease; of an object in parts, \
+         each part, the start and the end.",
         |s| s.object_store_writes.writes,
     ),
     (
@@ -238,7 +239,7 @@ const COUNTERS: [(&str, &str, Getter); 44] = [
     ),
     (
         "tessella_storage_object_store_lists_total",
-        "Lists of objects, without those of the lease; a service counts one for every 1,000 objects.",
+        "Lists of objects, without those of the lease; a service counts one for each 1,000.",
         |s| s.object_store_writes.lists,
     ),
     (

@@ -9,8 +9,8 @@ use crate::{Child, free_port, get};
 /// Time between two questions whether it is ready.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
-/// Starts a Prometheus that takes remote write, also of old samples, and waits until it is ready, as
-/// long as it runs. The configuration, the data and the log are in the folder. Its address comes back.
+/// Starts a Prometheus that takes remote write, also of old samples. Waits until it is ready, as
+/// long as its process runs. Configuration, data and log are in the folder. Returns its address, too.
 pub fn start(binary: &str, folder: &Path) -> (Child, String) {
     let address = format!("127.0.0.1:{}", free_port());
     let (config, log) = (folder.join("prometheus.yml"), folder.join("prometheus.log"));

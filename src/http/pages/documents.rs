@@ -94,8 +94,8 @@ fn list_text() -> String {
     format!("# Documentation\n\n{}\n", table.replace("](docs/", "]("))
 }
 
-/// Returns HTML of Markdown. Images, and links to examples and to files that are not served, are left
-/// out. HTML in it is text.
+/// Returns HTML of Markdown, in which HTML is text. Images are left out, and so are links to
+/// examples and to files that are not served.
 fn html_of(text: &str) -> String {
     let mut events = Vec::new();
     let mut is_in_image = false;

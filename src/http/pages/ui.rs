@@ -33,7 +33,7 @@ pub(crate) const PAGES: [&str; 15] = [
     "/alerts",
 ];
 
-/// Page, the element of its title, the one of its main module, and the start and end of its content.
+/// Page, the elements of its title and of its main module, and the start and end of its content.
 const PAGE: &str = include_str!("../../ui/index.html");
 const TITLE: &str = "<title>Tessella</title>";
 const MAIN_MODULE: &str = "<script src=\"ui/main.js\" type=\"module\"></script>";

@@ -26,7 +26,8 @@ use crate::options::StoreOptions;
 use crate::retention::{Keeping, ReferenceTime, Rule};
 use crate::samples::columns::ColumnCache;
 
-/// Lists of texts, and lists of label sets, may take one of this many parts of the index cache.
+/// Lists of texts, and those of label sets, may each take one of this many parts of the index
+/// cache.
 const LISTS_SHARE: usize = 16;
 
 impl Core {

@@ -1,5 +1,5 @@
-//! Lists of sealed partitions (label names, values of a label, label sets), kept for the next lookup
-//! of the same partitions. A dashboard asks for the values of its variables over its whole range.
+//! Lists of sealed partitions (label names, values of a label, label sets), kept for the next
+//! lookup of the same partitions. A dashboard asks for the values of its variables over its range.
 //!
 //! Each index has the number of its series' state, so a list is valid for the same numbers.
 

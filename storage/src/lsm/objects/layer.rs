@@ -1,7 +1,7 @@
 //! Layers of object stores, each of which changes some requests.
 //!
-//! [`Layer`] has the requests that layers change or count; all others go to the innermost store. Reads
-//! of several ranges are split into single ones, so that each layer sees them.
+//! [`Layer`] has the requests that layers change or count; all others go to the innermost store.
+//! Reads of several ranges are split into single ones, so that each layer sees them.
 
 use std::fmt;
 use std::ops::Deref;

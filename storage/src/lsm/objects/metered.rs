@@ -247,8 +247,8 @@ impl Layer for Metered {
 #[cfg(test)]
 mod tests {
     use futures::{StreamExt as _, TryStreamExt as _, stream};
-    use slatedb::object_store::ObjectStoreExt as _;
     use slatedb::object_store::memory::InMemory;
+    use slatedb::object_store::{ObjectStoreExt as _, PutMode};
 
     use super::*;
 
@@ -258,6 +258,9 @@ mod tests {
         let objects = Metered::new(Arc::new(InMemory::new()), Arc::clone(&counters), failures);
         let [whole, parts] = ["whole", "parts"].map(Path::from);
         objects.put(&whole, vec![1; 10].into()).await.unwrap();
+        // A request without bytes written.
+        let again = objects.put_opts(&whole, vec![1; 99].into(), PutMode::Create.into()).await;
+        assert!(again.is_err());
         let mut upload = objects.put_multipart(&parts).await.unwrap();
         for bytes in [20, 30] {
             upload.put_part(vec![1; bytes].into()).await.unwrap();
@@ -268,7 +271,7 @@ mod tests {
         assert_eq!(listed.len(), 2);
         let paths = stream::iter([Ok(whole), Ok(parts)]).boxed();
         objects.delete_stream(paths).try_collect::<Vec<_>>().await.unwrap();
-        let expected = WriteCount { writes: 5, bytes: 60, lists: 1, deletes: 2 };
+        let expected = WriteCount { writes: 6, bytes: 60, lists: 1, deletes: 2 };
         assert_eq!(counters.writes(), expected);
         assert_eq!(counters.reads()[Reader::Manifest as usize], ReadCount { reads: 1, bytes: 7 });
     }
