@@ -107,7 +107,9 @@ pub(super) fn take_values(
         .split_at_checked(count.div_ceil(2))
         .ok_or_else(|| format!("{count} values do not fit {} bytes", bytes.len()))?;
     let code_of = |at: usize| codes[at / 2] >> (at % 2 * 4) & 15;
-    let expected: usize = (0..count).map(|at| len_of(code_of(at))).sum();
+    let unused = if count.is_multiple_of(2) { 0 } else { codes[count / 2] >> 4 };
+    let of_pair = |pair: &u8| len_of(pair & 15) + len_of(pair >> 4);
+    let expected = codes.iter().map(of_pair).sum::<usize>() - len_of(unused);
     if expected != rest.len() {
         return Err(format!("{count} values have {} bytes instead of {expected}", rest.len()));
     }
@@ -117,10 +119,8 @@ pub(super) fn take_values(
         let mut before = last.as_deref().copied().unwrap_or(0);
         for _ in 0..run.count {
             let code = code_of(values.len());
-            let (number, tail) = rest.split_at(len_of(code));
-            let mut stored = [0; 8];
-            stored[..number.len()].copy_from_slice(number);
-            before = decode(before, code, u64::from_le_bytes(stored));
+            let (stored, tail) = take_number(rest, len_of(code));
+            before = decode(before, code, stored);
             values.push(f64::from_bits(before));
             rest = tail;
         }
@@ -129,6 +129,17 @@ pub(super) fn take_values(
         }
     }
     Ok(values)
+}
+
+/// Takes a number of at most eight bytes.
+#[inline]
+fn take_number(bytes: &[u8], len: usize) -> (u64, &[u8]) {
+    let (number, tail) = bytes.split_at(len);
+    let stored = match bytes.first_chunk() {
+        Some(word) => u64::from_le_bytes(*word) & u64::MAX.unbounded_shr(64 - 8 * len as u32),
+        None => number.iter().rev().fold(0, |all, byte| all << 8 | u64::from(*byte)),
+    };
+    (stored, tail)
 }
 
 #[cfg(test)]
@@ -171,6 +182,19 @@ mod tests {
         assert_eq!(lengths(&[127.0, 254.0, 381.0]), 3);
         assert_eq!(lengths(&[1e9, 1e9, 1e9 + 127.0]), 5);
         assert_eq!(lengths(&[0.1, 0.1]), 8);
+    }
+
+    #[test]
+    fn numbers_of_all_lengths_are_taken_from_bytes_of_all_lengths() {
+        let bytes: Vec<u8> = (1..=17).collect();
+        for len in 0..=8 {
+            for end in len..=bytes.len() {
+                let mut expected = [0; 8];
+                expected[..len].copy_from_slice(&bytes[..len]);
+                let taken = take_number(&bytes[..end], len);
+                assert_eq!(taken, (u64::from_le_bytes(expected), &bytes[len..end]));
+            }
+        }
     }
 
     #[test]
