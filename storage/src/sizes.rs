@@ -29,6 +29,8 @@ pub struct Sizes {
     /// Maximum number of series that drop deleted samples in one turn between commits: some hundred
     /// microseconds.
     pub(crate) drop_series_max: u64,
+    /// Bytes of log records that a start decodes while it applies as many before them.
+    pub(crate) replayed_bytes: usize,
     /// Maximum number of series that are sorted by comparing labels, instead of by the known order of
     /// all series.
     pub(crate) compared_series_max: usize,
@@ -67,6 +69,7 @@ impl Default for Sizes {
             late_samples_at_rest: 256 << 10,
             late_samples_max: 8 << 20,
             drop_series_max: 256,
+            replayed_bytes: 2 << 20,
             compared_series_max: 64,
             halved_series_min: 1 << 16,
             inline_series_max: 2048,

@@ -42,7 +42,8 @@ impl Core {
         let head =
             Head::new(HeadLimits::new(&options), options.tenant_label.clone(), &options.sizes);
         let tombstones = Tombstones::new(std::mem::take(&mut meta.tombstones));
-        let (log, replay) = replay(&lsm, &head, &meta, &tombstones).await?;
+        let (log, replay) =
+            replay(&lsm, &head, &meta, &tombstones, options.sizes.replayed_bytes).await?;
         tracing::info!(
             epoch = log.epoch.number(),
             series = head.series_count(),

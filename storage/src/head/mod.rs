@@ -40,7 +40,7 @@ use created::CreatedSeries;
 use order::HeadOrder;
 use series::HeadSeries;
 use slots::SlotPlace;
-pub(crate) use slots::{Fetch, SlotVisit};
+pub(crate) use slots::{Fetch, SlotShare, SlotVisit};
 pub use tenants::TenantSeriesLimits;
 
 /// Shards of the series and of the table of labels; a power of two.

@@ -40,6 +40,24 @@ impl SlotPlace {
     }
 }
 
+/// Share of all slots: one of `count` shares, each with shards of its own.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct SlotShare {
+    pub(crate) index: usize,
+    pub(crate) count: usize,
+}
+
+impl SlotShare {
+    /// The share of all slots.
+    pub(crate) const ALL: SlotShare = SlotShare { index: 0, count: 1 };
+
+    /// Returns whether a slot is in the share.
+    #[inline]
+    pub(crate) fn has(self, slot: u32) -> bool {
+        self.count == 1 || SlotPlace::of(slot).shard % self.count == self.index
+    }
+}
+
 /// One locked shard.
 pub(crate) struct Shard<'a>(pub(super) MutexGuard<'a, Vec<Option<Box<HeadSeries>>>>);
 
@@ -163,7 +181,7 @@ impl Head {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::HashSet;
+    use std::collections::{HashMap, HashSet};
 
     use model::Labels;
 
@@ -193,6 +211,21 @@ mod tests {
             assert!(place.shard < SHARD_COUNT);
             assert_eq!(place.slot(), slot);
             assert!(places.insert((place.shard, place.entry)));
+        }
+    }
+
+    #[test]
+    fn every_slot_and_its_shard_are_in_one_share() {
+        for count in [1, 2, 3, 8] {
+            let shares: Vec<_> = (0..count).map(|index| SlotShare { index, count }).collect();
+            let mut share_of_shard = HashMap::new();
+            for slot in 0..10_000 {
+                let having: Vec<_> = shares.iter().filter(|share| share.has(slot)).collect();
+                assert_eq!(having.len(), 1);
+                let index = having[0].index;
+                let shard = SlotPlace::of(slot).shard;
+                assert_eq!(*share_of_shard.entry(shard).or_insert(index), index);
+            }
         }
     }
 

@@ -2,33 +2,33 @@
 
 use std::collections::BTreeMap;
 
-use super::commit::EpochInfo;
 use super::record::LogRecord;
 use crate::epoch::Epoch;
-use crate::head::{Fetch, Head};
+use crate::head::{Fetch, Head, SlotShare};
 use crate::samples::scratch::Scratch;
 use crate::window::Window;
 
-/// Adds the samples of a record to the series in the given slots, except samples of windows
-/// that are not wanted. Returns the latest time.
+/// Adds the samples of a record to the series in a share of its slots, except samples of windows
+/// that are not wanted. Counts the added samples of each window, and returns the latest time.
 pub(super) fn apply(
     head: &Head,
-    epoch: Epoch,
-    record: &LogRecord,
-    slots: &[u32],
+    (epoch, record): (Epoch, &LogRecord),
+    (slots, share): (&[u32], SlotShare),
     is_wanted: impl FnMut(Window) -> bool,
-    info: &mut EpochInfo,
+    windows: &mut BTreeMap<Window, u64>,
     scratch: &mut Scratch,
 ) -> i64 {
     let (mut float_at, mut histogram_at) = (0, 0);
     let mut newest_ms = i64::MIN;
-    let mut wanted =
-        WantedWindows { is_wanted, windows: &mut info.windows, recent: None, count: 0 };
+    let mut wanted = WantedWindows { is_wanted, windows, recent: None, count: 0 };
     let mut visit = head.visit_slots(Fetch::Samples);
     for (slot, run) in slots.iter().zip(&record.runs) {
         let at = if run.is_histograms { &mut histogram_at } else { &mut float_at };
         let range = *at..*at + run.count as usize;
         *at = range.end;
+        if !share.has(*slot) {
+            continue;
+        }
         let Some(series) = visit.series(*slot, run.count as usize) else { continue };
         // A replay makes no decisions, and a seal may have found the series empty since.
         head.activate(series);

@@ -29,7 +29,7 @@ use super::record::LogRecord;
 use crate::epoch::Epoch;
 use crate::error::StoreError;
 use crate::exemplar::{ExemplarRing, ExemplarStage};
-use crate::head::Head;
+use crate::head::{Head, SlotShare};
 use crate::keys;
 use crate::lsm::{Lsm, WriteSet};
 use crate::metadata::{Metadata, MetadataStage};
@@ -251,9 +251,9 @@ impl Log {
         info.ref_count = self.record.first_ref + self.record.definitions.len() as u32;
         let earliest_ms = self.record.earliest_ms();
         info.note_earliest(earliest_ms);
-        let epoch = self.epoch;
-        let newest_ms =
-            apply(head, epoch, &self.record, &self.slots, |_| true, info, &mut self.scratch);
+        let record = (self.epoch, &self.record);
+        let slots = (&self.slots[..], SlotShare::ALL);
+        let newest_ms = apply(head, record, slots, |_| true, &mut info.windows, &mut self.scratch);
         head.note_open(ends(&info.windows));
         self.newest_ms = self.newest_ms.max(newest_ms);
         if !self.created.is_empty() {

@@ -1,8 +1,11 @@
 //! Replaying the log: all of it at a start, and record by record in a reader.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
+use std::panic::resume_unwind;
 use std::sync::Arc;
+use std::thread;
 
+use bytes::Bytes;
 use model::Labels;
 
 use super::apply::{apply, ends};
@@ -11,12 +14,16 @@ use super::record::LogRecord;
 use crate::delete::{Tombstone, TombstoneSnapshot, Tombstones};
 use crate::epoch::Epoch;
 use crate::error::StoreError;
-use crate::head::Head;
 use crate::head::series::HeadSeries;
+use crate::head::{Head, SlotShare};
 use crate::keys;
 use crate::lsm::Lsm;
 use crate::meta::Meta;
+use crate::samples::scratch::Scratch;
 use crate::window::Window;
+
+/// Maximum number of threads that apply records of a replay.
+const THREADS_MAX: usize = 8;
 
 /// Position of a replay in the log.
 #[derive(Default)]
@@ -33,22 +40,54 @@ pub(crate) struct Replay {
     deletes: VecDeque<Arc<Tombstone>>,
 }
 
+/// Decoded record of an epoch.
+struct Decoded {
+    epoch: Epoch,
+    record: LogRecord,
+    /// Slot of each run.
+    slots: Vec<u32>,
+    /// Time of the earliest sample.
+    earliest_ms: Option<i64>,
+}
+
 /// Rebuilds the head from the log, without deleted samples and without windows that are sealed
 /// according to the watermarks. The next record is written to a new epoch.
+///
+/// Records are decoded in order, on one thread. Other threads meanwhile apply those before, each to
+/// the series of its shards.
 pub(crate) async fn replay(
     lsm: &Lsm,
     head: &Head,
     meta: &Meta,
     tombstones: &Tombstones,
+    replayed_bytes: usize,
 ) -> Result<(Log, Replay), StoreError> {
     let mut log = Log::new(meta.next_epoch);
     let mut replay = Replay::default();
     let tombstones = tombstones.all();
     let first_epoch = meta.first_epoch;
     replay.deletes.extend(tombstones.range(first_epoch..).map(|(_, t)| Arc::clone(t)));
+    let mut shares = Shares::new(head, meta);
+    let (mut read, mut read_bytes, mut decoded) = (Vec::new(), 0, Vec::new());
     let mut scan = lsm.scan(&keys::log_epoch(first_epoch), keys::LOG_END).await?;
-    while let Some((key, value)) = scan.next().await? {
-        replay.record(head, &mut log, &key, &value, |window, epoch| meta.is_open(window, epoch))?;
+    loop {
+        let next = scan.next().await?;
+        let epoch_of = |(key, _): &(Bytes, Bytes)| keys::parse_log(key).map(|(epoch, _)| epoch);
+        let is_end =
+            next.as_ref().is_none_or(|next| read.last().map(epoch_of) != Some(epoch_of(next)));
+        if is_end || read_bytes >= replayed_bytes {
+            let decode = |log: &mut Log| replay.decode_all(head, log, read.drain(..));
+            decoded = shares.apply(&mut log, &decoded, decode)?;
+            read_bytes = 0;
+        }
+        if is_end {
+            // Deletes come between epochs.
+            shares.apply(&mut log, &decoded, |_| ());
+            decoded.clear();
+        }
+        let Some((key, value)) = next else { break };
+        read_bytes += value.len();
+        read.push((key, value));
     }
     replay.end_deletes(head)?;
     check_ends(&log, meta)?;
@@ -73,6 +112,69 @@ pub(crate) fn check_ends(log: &Log, meta: &Meta) -> Result<(), StoreError> {
         }
     }
     Ok(())
+}
+
+/// Threads that apply records to the series of their shards.
+struct Shares<'a> {
+    head: &'a Head,
+    meta: &'a Meta,
+    scratches: Vec<Scratch>,
+}
+
+impl<'a> Shares<'a> {
+    fn new(head: &'a Head, meta: &'a Meta) -> Shares<'a> {
+        let cores = thread::available_parallelism().map_or(1, std::num::NonZero::get);
+        let scratches = (0..cores.min(THREADS_MAX)).map(|_| Scratch::new()).collect();
+        Shares { head, meta, scratches }
+    }
+
+    /// Applies records of one epoch, and meanwhile runs other work on this thread.
+    fn apply<T>(
+        &mut self,
+        log: &mut Log,
+        decoded: &[Decoded],
+        meanwhile: impl FnOnce(&mut Log) -> T,
+    ) -> T {
+        let Some(Decoded { epoch, .. }) = decoded.first() else { return meanwhile(log) };
+        let (head, meta, count) = (self.head, self.meta, self.scratches.len());
+        thread::scope(|scope| {
+            let begin = |(index, scratch)| {
+                let share = SlotShare { index, count };
+                let is_wanted = |window| meta.is_open(window, *epoch);
+                scope.spawn(move || apply_share(head, decoded, share, is_wanted, scratch))
+            };
+            let begun: Vec<_> = self.scratches.iter_mut().enumerate().map(begin).collect();
+            let result = meanwhile(log);
+            let info = log.epochs.entry(*epoch).or_default();
+            for thread in begun {
+                let (windows, newest_ms) =
+                    thread.join().unwrap_or_else(|panic| resume_unwind(panic));
+                windows.into_iter().for_each(|(window, samples)| {
+                    *info.windows.entry(window).or_default() += samples;
+                });
+                log.newest_ms = log.newest_ms.max(newest_ms);
+            }
+            head.note_open(ends(&info.windows));
+            result
+        })
+    }
+}
+
+/// Applies a share of records. Returns the number of samples in each window, and the latest time.
+fn apply_share(
+    head: &Head,
+    decoded: &[Decoded],
+    share: SlotShare,
+    is_wanted: impl Fn(Window) -> bool,
+    scratch: &mut Scratch,
+) -> (BTreeMap<Window, u64>, i64) {
+    let (mut windows, mut newest_ms) = (BTreeMap::new(), i64::MIN);
+    for Decoded { epoch, record, slots, .. } in decoded {
+        let of_record =
+            apply(head, (*epoch, record), (slots, share), &is_wanted, &mut windows, scratch);
+        newest_ms = newest_ms.max(of_record);
+    }
+    (windows, newest_ms)
 }
 
 impl Replay {
@@ -113,8 +215,8 @@ impl Replay {
         Ok(())
     }
 
-    /// Applies a record, except samples of windows that are not open in its epoch. Returns the
-    /// time of the earliest sample.
+    /// Decodes and applies a record, except samples of windows that are not open in its epoch.
+    /// Returns the time of the earliest sample.
     ///
     /// Errors: damaged bytes, or a record that is not the next one.
     pub(crate) fn record(
@@ -125,6 +227,38 @@ impl Replay {
         value: &[u8],
         is_open: impl Fn(Window, Epoch) -> bool,
     ) -> Result<Option<i64>, StoreError> {
+        let Decoded { epoch, record, slots, earliest_ms } = self.decode(head, log, key, value)?;
+        let info = log.epochs.entry(epoch).or_default();
+        let is_wanted = |window| is_open(window, epoch);
+        let slots = (&slots[..], SlotShare::ALL);
+        let (windows, scratch) = (&mut info.windows, &mut log.scratch);
+        let newest_ms = apply(head, (epoch, &record), slots, is_wanted, windows, scratch);
+        head.note_open(ends(&info.windows));
+        log.newest_ms = log.newest_ms.max(newest_ms);
+        Ok(earliest_ms)
+    }
+
+    /// Decodes records of one epoch, as [`Replay::decode`].
+    fn decode_all(
+        &mut self,
+        head: &Head,
+        log: &mut Log,
+        read: impl Iterator<Item = (Bytes, Bytes)>,
+    ) -> Result<Vec<Decoded>, StoreError> {
+        read.map(|(key, value)| self.decode(head, log, &key, &value)).collect()
+    }
+
+    /// Decodes a record, and creates the series that it defines. Before an epoch, applies the
+    /// deletes between it and the one before, whose records must all be applied.
+    ///
+    /// Errors: damaged bytes, or a record that is not the next one.
+    fn decode(
+        &mut self,
+        head: &Head,
+        log: &mut Log,
+        key: &[u8],
+        value: &[u8],
+    ) -> Result<Decoded, StoreError> {
         let corrupt = |detail: String| StoreError::Corrupt {
             location: format!("log record {}", keys::printable(key)),
             detail,
@@ -154,12 +288,8 @@ impl Replay {
         info.ref_count = self.slots_of_refs.len() as u32;
         let earliest_ms = record.earliest_ms();
         info.note_earliest(earliest_ms);
-        let is_wanted = |window: Window| is_open(window, epoch);
-        let newest_ms = apply(head, epoch, &record, &slots, is_wanted, info, &mut log.scratch);
-        head.note_open(ends(&info.windows));
-        log.newest_ms = log.newest_ms.max(newest_ms);
         log.epoch = log.epoch.max(epoch.next());
-        Ok(earliest_ms)
+        Ok(Decoded { epoch, record, slots, earliest_ms })
     }
 }
 

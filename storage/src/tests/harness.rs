@@ -82,6 +82,7 @@ impl Sizes {
             late_samples_at_rest: 200,
             late_samples_max: 2000,
             drop_series_max: 1,
+            replayed_bytes: 200,
             compared_series_max: 1,
             halved_series_min: 4,
             inline_series_max: 3,
