@@ -11,6 +11,7 @@ mod stats;
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use model::{Batch, Budget, BudgetError, Checkpoint, Matcher, TimeRange};
 use tokio::sync::oneshot;
@@ -34,6 +35,9 @@ use crate::window::{PartitionId, Window};
 pub(crate) use delete::begin_delete;
 pub use promote::StoreClaim;
 pub use stats::{DayStats, StoreStats};
+
+/// Maximum time that a close waits for the end of a seal.
+const SEAL_ENDS_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// An open store. Share it in an [`Arc`]; [`Store::close`] ends it properly.
 pub struct Store {
@@ -319,9 +323,14 @@ impl Store {
         };
         let tasks = self.take_background();
         if !tasks.is_empty() {
-            // Not during the seal of a window: that would be safe, but lose its work.
-            let _sealing = self.core.sealing.lock().await;
+            // A seal that is cut off is safe, but loses its work.
+            let sealing = self.core.sealing.lock();
+            let _sealing = tokio::time::timeout(SEAL_ENDS_TIMEOUT, sealing).await;
             tasks.iter().for_each(JoinHandle::abort);
+            for task in tasks {
+                // Fails because it was aborted.
+                let _ = task.await;
+            }
         }
         self.core.queue.refuse(&StoreError::Closed);
         loop {

@@ -1,6 +1,7 @@
 //! Accepted, ignored and refused samples; limits; retention.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use model::{
     Batch, Budget, BudgetError, BudgetLimits, RejectReason, Selection, Source, SourceError,
@@ -516,6 +517,21 @@ fn a_reservation_is_held_until_the_batch_is_released() {
         assert_eq!(Arc::strong_count(&reserved), 1);
         assert_eq!(read_all(&store).await.unwrap()[0].1.len(), 2);
     });
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_close_does_not_wait_for_a_seal_that_does_not_end() {
+    let objects = harness::memory();
+    let options = StoreOptions { background: true, ..harness::options() };
+    let store = open_with(&objects, options).await.unwrap();
+    let series = labels(&[("__name__", "a")]);
+    store.append(batch(&series, &[(1_000, 1.0)])).await.unwrap();
+    let sealing = store.core().sealing.lock().await;
+    let closed = tokio::time::timeout(Duration::from_secs(3_600), store.close()).await;
+    closed.expect("the close ends").unwrap();
+    drop(sealing);
+    let store = open(&objects).await.unwrap();
+    assert_eq!(read_all(&store).await.unwrap(), [(series, vec![(1_000, 1_f64.to_bits())])]);
 }
 
 #[test]
