@@ -15,7 +15,7 @@ use crate::keys;
 use crate::summary::codec::SummaryBuilder;
 use crate::value;
 use crate::varint::{
-    push_varint, take_count, take_labels, take_u32, take_varint, unzigzag, zigzag,
+    push_varint, take_count, take_packed_labels, take_u32, take_varint, unzigzag, zigzag,
 };
 
 /// Bytes of frames from which a block is full.
@@ -270,10 +270,21 @@ pub(crate) fn encode_page<'a>(
 
 /// Decodes the labels of a page of the forward index.
 pub(crate) fn decode_page(key: &[u8], bytes: &[u8]) -> Result<Vec<Labels>, StoreError> {
+    decode_page_as(key, bytes, Labels::from_checked_bytes)
+}
+
+/// Decodes the labels of a page, and converts the packed bytes of each.
+pub(crate) fn decode_page_as<T>(
+    key: &[u8],
+    bytes: &[u8],
+    mut convert: impl FnMut(&[u8]) -> T,
+) -> Result<Vec<T>, StoreError> {
     let mut rest = value::decode(key, bytes)?;
     let mut read = || {
         let rest = &mut rest;
-        (0..take_count(rest)?).map(|_| take_labels(rest)).collect::<Result<Vec<_>, String>>()
+        (0..take_count(rest)?)
+            .map(|_| take_packed_labels(rest).map(&mut convert))
+            .collect::<Result<Vec<_>, String>>()
     };
     read().map_err(|detail| value::corrupt(key, detail))
 }

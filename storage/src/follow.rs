@@ -30,6 +30,7 @@ use crate::log::commit::Log;
 use crate::log::replay::{Replay, check_ends};
 use crate::lsm::{FollowStep, Lsm, LsmFollower, Row};
 use crate::meta::{self, Meta};
+use crate::parallel::shares::apart;
 use crate::seal;
 use crate::window::PartitionId;
 
@@ -424,7 +425,11 @@ impl Follower {
             // References of the previous epoch name series by slots, and are not used any more.
             let now_ms = core.options.clock.now_ms();
             let idle_since_ms = seal::idle_since_ms(now_ms, log.newest_ms);
-            core.head.forget(|series| series.newest_ms < idle_since_ms);
+            if core.head.forget(|series| series.newest_ms < idle_since_ms) > 0 {
+                let shared = Arc::clone(core);
+                // Fails only if the runtime ends.
+                let _ = apart(move || shared.index.count_again(&*shared.head)).await;
+            }
         }
         let first_window = self.first_kept.first_window();
         let meta = &self.meta;

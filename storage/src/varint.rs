@@ -28,9 +28,14 @@ pub(crate) fn take_count(rest: &mut &[u8]) -> Result<usize, String> {
 
 /// Takes a length and packed labels of that length, and checks them.
 pub(crate) fn take_labels(rest: &mut &[u8]) -> Result<Labels, String> {
+    take_packed_labels(rest).map(Labels::from_checked_bytes)
+}
+
+/// Takes labels as [`take_labels`], without copying them.
+pub(crate) fn take_packed_labels<'a>(rest: &mut &'a [u8]) -> Result<&'a [u8], String> {
     let len = take_count(rest)?;
     let (bytes, tail) = rest.split_at_checked(len).ok_or("cut short in labels")?;
     *rest = tail;
     check_packed(bytes).map_err(|error| error.to_string())?;
-    Ok(Labels::from_checked_bytes(bytes))
+    Ok(bytes)
 }

@@ -76,6 +76,11 @@ impl Labels {
         Labels(Arc::from(bytes))
     }
 
+    /// Returns whether both are clones of one label set, which share its memory.
+    pub fn is_clone_of(&self, other: &Labels) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
     /// Returns the packed bytes, which are equal exactly if the label sets are.
     #[inline]
     pub fn as_bytes(&self) -> &[u8] {
@@ -189,7 +194,7 @@ impl Ord for Labels {
     /// Source: `labels.Compare` of Prometheus.
     fn cmp(&self, other: &Self) -> Ordering {
         // Shared sets need no comparison.
-        if Arc::ptr_eq(&self.0, &other.0) {
+        if self.is_clone_of(other) {
             return Ordering::Equal;
         }
         // On bytes: UTF-8 sorts as its code points do, and sorting many sets is a hot path.

@@ -50,7 +50,7 @@ pub(crate) type SeriesCounts = BTreeMap<PartitionId, u32>;
 /// State that the tasks of a store share.
 pub(crate) struct Core {
     pub(crate) lsm: ActiveLsm,
-    pub(crate) head: Head,
+    pub(crate) head: Arc<Head>,
     /// Exemplars; their series may no longer be in the head.
     pub(crate) exemplar_ring: ExemplarRing,
     /// Metadata of metrics.

@@ -71,7 +71,7 @@ impl Core {
         log_counters.note_log(log.bytes(), log.newest_ms);
         let core = Arc::new(Core {
             lsm: ActiveLsm::new(lsm),
-            head,
+            head: Arc::new(head),
             exemplar_ring,
             metadata,
             columns: Arc::new(ColumnCache::new(options.columns_bytes_max)),

@@ -12,6 +12,7 @@ use foldhash::fast::RandomState;
 use hashbrown::HashMap;
 use roaring::RoaringBitmap;
 
+use super::KnownLabels;
 use super::partition::PartitionIndex;
 use crate::sizes::Sizes;
 use crate::window::PartitionId;
@@ -147,6 +148,15 @@ impl IndexCache {
         entries.partitions.remove(&partition);
         entries.deleted.remove(&partition);
         entries.states.remove(&partition);
+    }
+
+    /// Counts the bytes of labels again, after series that shared them have left memory, and evicts
+    /// partitions until the indexes fit.
+    pub(crate) fn count_again(&self, known: &impl KnownLabels) {
+        let indexes: Vec<_> =
+            self.entries().partitions.values().map(|entry| Arc::clone(&entry.index)).collect();
+        indexes.iter().for_each(|index| index.count_again(known));
+        self.trim();
     }
 
     /// Returns whether an insertion would evict.

@@ -28,7 +28,7 @@ pub(crate) use postings::{decode_postings, encode_postings};
 pub(crate) use prune::{Candidate, prune};
 
 /// Labels in memory that can be shared.
-pub(crate) trait KnownLabels: Sync {
+pub(crate) trait KnownLabels: Send + Sync + 'static {
     /// Returns shared labels by their packed bytes, if they are in memory.
     fn labels_of(&self, labels: &[u8]) -> Option<Labels>;
 }

@@ -18,11 +18,11 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use futures::stream::{self, StreamExt, TryStreamExt};
 use hashbrown::HashMap;
-use model::{Labels, MatchOp, Matcher, SourceError};
+use model::{MatchOp, Matcher, SourceError};
 use roaring::RoaringBitmap;
 use smol_str::SmolStr;
 
-use pages::page_bytes;
+use pages::LabelPage;
 
 use super::cache::Usage;
 use super::ids::Ids;
@@ -73,7 +73,7 @@ struct IndexContents {
     values: Mutex<HashMap<Box<str>, Arc<LabelValues>, RandomState>>,
     results: Mutex<Results>,
     /// Pages of the forward index.
-    pages: Mutex<Vec<Option<Arc<[Labels]>>>>,
+    pages: Mutex<Vec<Option<LabelPage>>>,
     order: OnceLock<Order>,
 }
 
@@ -111,7 +111,7 @@ impl PartitionIndex {
         let index = IndexContents::new(self.results_max());
         let mut pages = lock(&self.index.pages).clone();
         pages.truncate((self.series_count.min(series_count) / self.sizes.page_ids) as usize);
-        let bytes = pages.iter().flatten().map(|page| page_bytes(page)).sum();
+        let bytes = pages.iter().flatten().map(|page| page.bytes).sum();
         index.bytes.store(bytes, Ordering::Relaxed);
         *lock(&index.pages) = pages;
         let (index, runs) = (Arc::new(index), Arc::clone(&self.runs));
@@ -461,7 +461,7 @@ impl PartitionIndex {
     pub(crate) async fn series(
         &self,
         lsm: &Lsm,
-        known: &impl KnownLabels,
+        known: &Arc<impl KnownLabels>,
         matchers: &[Matcher],
         yielder: &mut Yielder,
     ) -> Result<Arc<Resolved>, SourceError> {
@@ -476,7 +476,7 @@ impl PartitionIndex {
     async fn find_series(
         &self,
         lsm: &Lsm,
-        known: &impl KnownLabels,
+        known: &Arc<impl KnownLabels>,
         matchers: &[Matcher],
         yielder: &mut Yielder,
     ) -> Result<Arc<Resolved>, SourceError> {

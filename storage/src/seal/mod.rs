@@ -145,6 +145,8 @@ pub(crate) async fn seal(core: &Arc<Core>, extent: SealExtent) -> Result<bool, S
         }
     }
     forget_idle(core, now_ms).await;
+    let shared = Arc::clone(core);
+    blocking(move || shared.index.count_again(&*shared.head)).await?;
     match first_error {
         Some(error) => Err(error),
         None => {

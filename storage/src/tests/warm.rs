@@ -3,8 +3,10 @@
 use std::sync::Arc;
 
 use futures::poll;
+use model::{Budget, TimeRange};
 
 use super::harness::{self, batch, labels, open_with};
+use crate::parallel::yielder::Yielder;
 use crate::read::warm::warm_up;
 use crate::window::PARTITION_MS;
 use crate::{ManualClock, Store, StoreOptions};
@@ -74,5 +76,28 @@ fn a_day_that_is_about_to_be_deleted_is_not_read_ahead() {
         drop(selection);
         store.maintain().await.unwrap();
         assert_eq!(store.stats().partitions_deleted, 1);
+    });
+}
+
+#[test]
+fn labels_that_the_head_holds_are_counted_once_it_forgets_them() {
+    run(async {
+        let clock = Arc::new(ManualClock::new(NOW_MS));
+        let options = StoreOptions { clock: Arc::clone(&clock) as _, ..harness::options() };
+        let store = open_with(&harness::memory(), options).await.unwrap();
+        let long = "a".repeat(10_000);
+        let series = labels(&[("__name__", "a"), ("b", &long)]);
+        store.append(batch(&series, &[(NOW_MS, 1.0)])).await.unwrap();
+        store.seal_all().await.unwrap();
+        let (lsm, index) = store.core().partitions_between(TimeRange::new(NOW_MS, NOW_MS));
+        let mut yielder = Yielder::new(&Budget::unlimited());
+        let ids = [0].into();
+        let found = index[0].labels_of(&lsm, &store.core().head, &ids, &mut yielder).await;
+        assert_eq!(found.unwrap(), [(0, series)]);
+        assert!(store.stats().index_cache_bytes < long.len());
+
+        pass_to(&clock, &store, NOW_MS + 2 * PARTITION_MS).await;
+        store.seal_all().await.unwrap();
+        assert!(store.stats().index_cache_bytes > long.len());
     });
 }
