@@ -130,12 +130,12 @@ pub struct WindowSamples {
 /// agrees to 1e-12, and so does an increase with many resets of such values.
 #[derive(Debug, Clone)]
 pub struct WindowFacts {
-    /// Number of samples of each window; of the first window only if all are alike. Without samples,
-    /// no other fact is defined.
+    /// Number of samples of each window of the first period. Without samples, no other fact is
+    /// defined.
     pub counts: [usize; WINDOWS_MAX],
-    /// Time of the first sample of each window; of the first window only if all are alike.
+    /// Time of the first sample of each window of the first period.
     pub first_ms: [i64; WINDOWS_MAX],
-    /// Time of the last sample of each window; of the first window only if all are alike.
+    /// Time of the last sample of each window of the first period.
     pub last_ms: [i64; WINDOWS_MAX],
     /// Value of the first sample of each window.
     pub first: [f64; WINDOWS_MAX],
@@ -162,14 +162,14 @@ impl WindowFacts {
         })
     }
 
-    /// Returns number and times of the samples of a window.
+    /// Returns number and times of the samples of a window of the first period.
     #[inline]
     pub fn samples(&self, window: usize) -> WindowSamples {
         let (first_ms, last_ms) = (self.first_ms[window], self.last_ms[window]);
         WindowSamples { count: self.counts[window], first_ms, last_ms }
     }
 
-    /// Sets number and times of the samples of a window.
+    /// Sets number and times of the samples of a window of the first period.
     #[inline]
     pub fn set_samples(&mut self, window: usize, samples: WindowSamples) {
         self.counts[window] = samples.count;
@@ -182,9 +182,9 @@ impl WindowFacts {
 pub struct FilledWindows {
     /// Number of windows, at most [`WINDOWS_MAX`]; 0 if the facts of the first window are unknown.
     pub windows: usize,
-    /// True if the samples of each window are those of the first one, moved by the distance of the
-    /// windows.
-    pub are_alike: bool,
+    /// Number of first windows whose samples repeat: those of each later window are those of the
+    /// window this many before, moved by the distance of both. All windows if none repeats.
+    pub period: usize,
     /// Number of samples in these windows that no earlier call counted.
     pub new_samples: usize,
     /// Number of windows whose facts come from stored summaries alone.

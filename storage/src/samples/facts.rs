@@ -124,6 +124,7 @@ impl PartsCursor<'_> {
             }
             fold.write(window, wanted, facts);
             filled.windows += 1;
+            filled.period += 1;
             filled.summarized += usize::from(fold.all.is_some() && fold.is_stored);
         }
         Ok(filled)

@@ -10,6 +10,7 @@ mod merged;
 pub(crate) mod part;
 mod piece;
 mod raw;
+mod repeated;
 mod run;
 pub(crate) mod scratch;
 pub(crate) mod series_parts;

@@ -179,18 +179,17 @@ fn read(
         let count = tile - done % tile;
         let asked = Windows { count: count.min(windows.count - done), ..windows.from(done) };
         let filled = cursor.fill_windows(asked, wanted, &mut facts).unwrap();
-        let FilledWindows { windows: count, are_alike, new_samples, .. } = filled;
+        let FilledWindows { windows: count, period, new_samples, .. } = filled;
         assert!(count <= asked.count);
         counted += new_samples;
         if count == 0 {
             break;
         }
         for window in 0..count {
-            let mut of = facts.samples(if are_alike { 0 } else { window });
-            if are_alike {
-                of.first_ms += window as i64 * windows.step_ms;
-                of.last_ms += window as i64 * windows.step_ms;
-            }
+            let mut of = facts.samples(window % period);
+            let moved_ms = (window - window % period) as i64 * windows.step_ms;
+            of.first_ms += moved_ms;
+            of.last_ms += moved_ms;
             check(seen(done + window), wanted, of, facts.first[window], facts.fact[window]);
         }
         done += count;
@@ -226,8 +225,8 @@ proptest! {
     #[test]
     fn facts_of_windows_are_those_of_their_samples(
         parts in proptest::collection::vec(part(), 1..6),
-        (first, step, span) in (-30_i64..300, prop_oneof![1_i64..3, 1_i64..30], 1_i64..120),
-        (off_ms, is_even) in (-99_i64..99, any::<bool>()),
+        (first, step, span) in (-30_i64..300, prop_oneof![1_i64..3, 1_i64..30], prop_oneof![1_i64..3, 1_i64..120]),
+        (off_ms, is_even) in (prop_oneof![-99_i64..99, (-4_i64..4).prop_map(|n| n * 20), Just(50)], any::<bool>()),
         count in 1_usize..200,
         tile in prop_oneof![Just(64_usize), Just(512), 1_usize..70],
     ) {
@@ -265,14 +264,35 @@ fn facts_of_even_columns_are_known_across_parts() {
     let parts =
         [part(Kind::Column, 0, 480), part(Kind::Tail, 480, 20), part(Kind::Column, 500, 480)];
     let (parts, samples, _) = built(&parts, &cache);
-    for (step_ms, tile) in [(200, 64), (100, 64), (100, 512)] {
-        let windows =
-            Windows { first_end_ms: START_MS + 2_050, step_ms, span_ms: 2_000, count: 400 };
+    for (step_ms, tile) in
+        [(200, 64), (100, 64), (100, 512), (50, 512), (150, 64), (70, 64), (20, 512), (160, 13)]
+    {
+        let count = 40_000 / step_ms as usize;
+        let windows = Windows { first_end_ms: START_MS + 40_050, step_ms, span_ms: 2_000, count };
         for wanted in WANTED {
             let labels = Labels::default();
             let mut cursor = PartsCursor::new(&labels, &parts, i64::MIN, i64::MAX, Some(&cache));
             let known = read(&mut cursor, &samples, windows, tile, wanted);
-            assert_eq!(known, 400, "{wanted:?} {step_ms}");
+            assert_eq!(known, count, "{wanted:?} {step_ms}");
+        }
+    }
+}
+
+#[test]
+fn windows_between_samples_are_empty() {
+    let cache = ColumnCache::new(1 << 24);
+    let samples = (0..480).map(|at| (at * 100, (at % 160) as f64)).collect();
+    let (parts, samples, _) = built(&[PartData { kind: Kind::Column, after: 1, samples }], &cache);
+    for (step_ms, span_ms) in [(50, 50), (50, 60), (20, 90), (20, 10), (150, 99), (100, 50)] {
+        for first_ms in (0..100).step_by(10) {
+            let first_end_ms = START_MS + 10_000 + first_ms;
+            let windows = Windows { first_end_ms, step_ms, span_ms, count: 200 };
+            for wanted in WANTED {
+                let labels = Labels::default();
+                let mut cursor =
+                    PartsCursor::new(&labels, &parts, i64::MIN, i64::MAX, Some(&cache));
+                read(&mut cursor, &samples, windows, 64, wanted);
+            }
         }
     }
 }

@@ -8,25 +8,28 @@
 //!                ^ first           ^ last          of the first window
 //! ```
 //!
-//! If the samples are evenly spaced and steps are a multiple apart, first and last samples move by
-//! the same number of samples from window to window. Otherwise they are searched, piece by piece.
+//! If the samples are evenly spaced, first and last samples move by the same number of samples from
+//! window to window, or from each window to the one some windows later: steps of 5 s over samples
+//! every 15 s repeat after 3 windows and 1 sample. Otherwise they are searched, piece by piece.
 
-use std::ops::Range;
+mod falls;
 
-use model::{FilledWindows, LookupSteps, WantedFact, WindowFacts, WindowSamples, Windows, widest};
+use model::{
+    FilledWindows, LookupSteps, WINDOWS_MAX, WantedFact, WindowFacts, WindowSamples, Windows,
+    widest,
+};
 use smallvec::SmallVec;
 
 use super::columns::{FoundSamples, WholeSum, extreme_of};
 use super::piece::Piece;
+use super::repeated::{Repetition, spread};
+use falls::Falls;
 
 /// Minimum number of windows that are worth to be treated as alike.
 const ALIKE_MIN: usize = 4;
 /// Maximum number of windows whose samples are searched, before later ones are tested for being
 /// alike.
 const EACH_MAX: usize = 64;
-/// Maximum number of decreases in a window. The sum of more depends on the order of additions in a
-/// way that only the reader of samples knows.
-const FALLS_MAX: usize = 32;
 /// Maximum number of samples of an overlapping window that are read for each window.
 const FOLDED_MAX: usize = 2_048;
 /// Maximum number of windows that read each unpacked value.
@@ -62,14 +65,14 @@ pub(super) struct Position {
     pub(super) at: usize,
 }
 
-/// Value before a decrease, with the number of the sample after it.
-struct Fall {
-    number: usize,
-    before: f64,
+/// Windows of evenly spaced samples.
+struct AlikeWindows {
+    count: usize,
+    /// First and last sample of each window of the first period.
+    ends: SmallVec<[[Place; 2]; 4]>,
+    /// Number of samples from each window to the one a period later.
+    stride: usize,
 }
-
-/// Decreases in some windows, ascending.
-struct Falls(SmallVec<[Fall; 8]>);
 
 impl<'a> Pieces<'a> {
     pub(super) fn new() -> Pieces<'a> {
@@ -165,18 +168,24 @@ impl<'a> Pieces<'a> {
         if empty_count > 0 {
             facts.set_samples(0, WindowSamples::default());
             let filled =
-                FilledWindows { windows: empty_count, are_alike: true, ..FilledWindows::default() };
+                FilledWindows { windows: empty_count, period: 1, ..FilledWindows::default() };
             return (filled, place);
         }
         let last = self.newest(first, windows.end_ms(0));
         let is_of_ends =
             matches!(wanted, WantedFact::Ends | WantedFact::Difference | WantedFact::Increase);
-        if !is_of_ends && !self.is_cheap_to_fold(first, last, windows, wanted) {
-            return (FilledWindows::default(), place);
+        let alike = self.alike(first, last, windows);
+        if !is_of_ends {
+            // Steps that are shorter than the distance of samples see the same samples.
+            let repeated = alike.as_ref().map_or(1, |a| a.ends.len().div_ceil(a.stride));
+            let step_ms = windows.step_ms * repeated as i64;
+            if !self.is_cheap_to_fold(first, last, Windows { step_ms, ..windows }, wanted) {
+                return (FilledWindows::default(), place);
+            }
         }
-        match self.alike(first, last, windows) {
-            Some((count, stride)) if count >= ALIKE_MIN.min(windows.count) => {
-                self.fill_alike(first, last, count, stride, wanted, facts)
+        match alike {
+            Some(alike) if alike.count >= ALIKE_MIN.min(windows.count) => {
+                self.fill_alike(&alike, wanted, facts)
             }
             _ if is_of_ends && !self.is_cheap_to_find(first, last, windows) => {
                 (FilledWindows::default(), place)
@@ -203,7 +212,8 @@ impl<'a> Pieces<'a> {
                 && !self.is_divided()
     }
 
-    /// Returns whether folding the values of windows costs less than handing over all samples.
+    /// Returns whether folding the values of windows costs less than handing over all samples; windows
+    /// with the same samples count once.
     fn is_cheap_to_fold(
         &self,
         first: Place,
@@ -227,31 +237,47 @@ impl<'a> Pieces<'a> {
         reads <= if are_packed { reads_packed_max } else { READS_MAX } && count <= FOLDED_MAX
     }
 
-    /// Returns the number of windows, and of samples from window to window, if the samples of all
-    /// are those of the first one, some samples later.
-    fn alike(&self, first: Place, last: Place, windows: Windows) -> Option<(usize, usize)> {
+    /// Returns the windows whose samples are those of earlier ones, some samples later; `first` and
+    /// `last` are the ends of the first window.
+    fn alike(&self, first: Place, last: Place, windows: Windows) -> Option<AlikeWindows> {
         let pieces = &self.pieces;
         let sample_ms = pieces[first.piece].even_step_ms(None)?;
         let is_even = last.piece == first.piece
             || pieces[last.piece].even_step_ms(Some(sample_ms)) == Some(sample_ms);
-        if !is_even || windows.step_ms < 1 || windows.step_ms % sample_ms != 0 {
+        if !is_even {
             return None;
         }
-        let starts_inside = first.at > 0 || self.time(first) - windows.after_ms(0) <= sample_ms;
-        let ends_inside = windows.end_ms(0) - self.time(last) < sample_ms;
+        let Repetition { period, stride } = Repetition::of(windows.step_ms, sample_ms)?;
+        // Shorter windows may be empty between windows with samples.
+        if period > 1 && windows.span_ms < sample_ms {
+            return None;
+        }
+        let (first_ms, last_ms) = (self.time(first), self.time(last));
+        let starts_inside =
+            first.at > 0 || first_ms.saturating_sub(windows.after_ms(0)) <= sample_ms;
+        let ends_inside = windows.end_ms(0) - last_ms < sample_ms;
         if !starts_inside || !ends_inside {
             return None;
         }
-        let stride = usize::try_from(windows.step_ms / sample_ms).ok()?;
         let (first_end, last_end) =
             (self.even_end(first.piece, sample_ms), self.even_end(last.piece, sample_ms));
         let next_ms = pieces.get(last_end).map_or(i64::MAX, |piece| piece.time(0));
-        let of = |place: Place, end: usize| {
+        let later_ms = |place: Place, end: usize| {
             let end = self.number(Place { piece: end, at: 0 });
-            (end - 1 - self.number(place)) / stride + 1
+            (end - 1 - self.number(place)) as i64 * sample_ms
         };
-        let count = of(first, first_end).min(of(last, last_end));
-        Some((count.min(windows.count_before(next_ms)).min(windows.count), stride))
+        // The end of the first window that begins, or ends, after all even samples.
+        let begins_ms = first_ms.saturating_add(later_ms(first, first_end));
+        let ends_ms = last_ms.saturating_add(later_ms(last, last_end)).saturating_add(sample_ms);
+        let until_ms = begins_ms.saturating_add(windows.span_ms).min(ends_ms).min(next_ms);
+        let count = windows.count_before(until_ms);
+        let ends = (0..count.min(period)).map(|window| {
+            let passed = |bound_ms: i64, time_ms: i64| (bound_ms - time_ms).div_euclid(sample_ms);
+            let before = passed(windows.after_ms(window), first_ms) + 1;
+            let until = passed(windows.end_ms(window), last_ms);
+            [self.moved(first, before as usize), self.moved(last, until as usize)]
+        });
+        Some(AlikeWindows { count, ends: ends.collect(), stride })
     }
 
     /// Returns the piece after those that continue a piece of even samples at the same distance.
@@ -289,53 +315,94 @@ impl<'a> Pieces<'a> {
         }
     }
 
-    /// Writes the facts of windows whose first and last samples move by `stride` samples.
+    /// Writes the facts of windows whose samples repeat.
     fn fill_alike(
         &self,
-        first: Place,
-        last: Place,
-        count: usize,
-        stride: usize,
+        alike: &AlikeWindows,
         wanted: WantedFact,
         facts: &mut WindowFacts,
     ) -> (FilledWindows, Place) {
-        let moved = |place: Place, window: usize| self.moved(place, window * stride);
-        facts.set_samples(0, self.samples_of(first, last));
+        let AlikeWindows { count, ends, stride } = alike;
+        let (count, period) = (*count, ends.len());
+        for (window, [first, last]) in ends.iter().enumerate() {
+            facts.set_samples(window, self.samples_of(*first, *last));
+        }
+        let last_of =
+            |window: usize| self.moved(ends[window % period][1], window / period * stride);
         let mut windows = count;
         match wanted {
             WantedFact::Ends | WantedFact::Difference | WantedFact::Increase => {
                 let firsts = &mut facts.first[..count];
-                self.read_strided(first, stride, firsts);
+                self.read_ends(alike, 0, firsts);
                 let lasts = &mut facts.fact[..count];
-                self.read_strided(last, stride, lasts);
+                self.read_ends(alike, 1, lasts);
                 if wanted != WantedFact::Ends {
                     let both = lasts.iter_mut().zip(firsts);
                     widest(|| both.for_each(|(last, first)| *last -= *first));
                 }
                 if wanted == WantedFact::Increase {
-                    let Some(falls) = self.falls(first, moved(last, count - 1)) else {
-                        return (FilledWindows::default(), first);
+                    let Some(falls) = self.falls(ends[0][0], last_of(count - 1)) else {
+                        return (FilledWindows::default(), ends[0][0]);
                     };
-                    let seen = self.number(first)..self.number(last);
-                    windows = falls.add_alike(lasts, seen, stride);
+                    let numbers = |ends: &[Place; 2]| self.number(ends[0])..self.number(ends[1]);
+                    let numbers: SmallVec<[_; 4]> = ends.iter().map(numbers).collect();
+                    windows = falls.add_alike(lasts, &numbers, *stride);
                 }
             }
             WantedFact::Min | WantedFact::Max | WantedFact::Sum => {
-                let facts = &mut facts.fact[..count];
-                windows = self.fold_alike(first, last, stride, wanted, facts);
+                windows = self.fold_alike(alike, wanted, &mut facts.fact[..count]);
             }
         }
-        let last = moved(last, windows.saturating_sub(1));
+        let last = last_of(windows.saturating_sub(1));
         let end = Place { at: last.at + 1, ..last };
-        (FilledWindows { windows, are_alike: true, ..FilledWindows::default() }, end)
+        let period = period.min(windows);
+        (FilledWindows { windows, period, ..FilledWindows::default() }, end)
+    }
+
+    /// Writes the values of the first or last samples of windows whose samples repeat.
+    fn read_ends(&self, alike: &AlikeWindows, end: usize, out: &mut [f64]) {
+        let AlikeWindows { ends, stride, .. } = alike;
+        if let [ends] = &ends[..] {
+            return self.read_strided(ends[end], *stride, out);
+        }
+        let mut values = [0.0; WINDOWS_MAX];
+        for (window, ends_of_window) in ends.iter().enumerate() {
+            let place = ends_of_window[end];
+            let values = &mut values[..(out.len() - window).div_ceil(ends.len())];
+            if window == 0 || ends[window - 1][end] != place {
+                self.read_strided(place, *stride, values);
+            }
+            spread(values, &mut out[window..], ends.len());
+        }
+    }
+
+    /// Writes the extreme or the sum of windows whose samples repeat. Returns the number of windows
+    /// up to the first one for which it is not known.
+    fn fold_alike(&self, alike: &AlikeWindows, wanted: WantedFact, facts: &mut [f64]) -> usize {
+        let AlikeWindows { ends, stride, .. } = alike;
+        if let [ends] = &ends[..] {
+            return self.fold_strided(*ends, *stride, wanted, facts);
+        }
+        let mut values = [0.0; WINDOWS_MAX];
+        let (mut count, mut known) = (facts.len(), 0);
+        for (window, ends_of_window) in ends.iter().enumerate() {
+            let values = &mut values[..(facts.len() - window).div_ceil(ends.len())];
+            if window == 0 || ends[window - 1] != *ends_of_window {
+                known = self.fold_strided(*ends_of_window, *stride, wanted, values);
+            }
+            if known < values.len() {
+                count = count.min(window + known * ends.len());
+            }
+            spread(values, &mut facts[window..], ends.len());
+        }
+        count
     }
 
     /// Writes the extreme or the sum of windows that move by `stride` samples. Returns the number of
     /// windows up to the first one for which it is not known.
-    fn fold_alike(
+    fn fold_strided(
         &self,
-        first: Place,
-        last: Place,
+        [first, last]: [Place; 2],
         stride: usize,
         wanted: WantedFact,
         facts: &mut [f64],
@@ -379,7 +446,7 @@ impl<'a> Pieces<'a> {
         let newest = self.newest(first, windows.end_ms(count - 1));
         let falls = match wanted {
             WantedFact::Increase => self.falls(first, newest),
-            _ => Some(Falls(SmallVec::new())),
+            _ => Some(Falls::default()),
         };
         let Some(falls) = falls else { return unknown };
         let (mut firsts, mut lasts) = ([0; EACH_MAX], [0; EACH_MAX]);
@@ -422,7 +489,7 @@ impl<'a> Pieces<'a> {
             let last = self.place_of(lasts[window]);
             Place { at: last.at + 1, ..last }
         });
-        (FilledWindows { windows: filled, ..FilledWindows::default() }, end)
+        (FilledWindows { windows: filled, period: filled, ..FilledWindows::default() }, end)
     }
 
     /// Finds the newest sample up to each step, the first of which is not before `piece`. Writes
@@ -485,30 +552,6 @@ impl<'a> Pieces<'a> {
         }
     }
 
-    /// Returns the decreases after `first` and up to `last`; `None` if they are not known.
-    fn falls(&self, first: Place, last: Place) -> Option<Falls> {
-        let mut all = SmallVec::new();
-        for at in first.piece..=last.piece {
-            let (piece, number) = (&self.pieces[at], self.numbers[at]);
-            if at > first.piece {
-                let before = &self.pieces[at - 1];
-                let before = before.value(before.len() - 1);
-                if piece.value(0) < before {
-                    all.push(Fall { number, before });
-                }
-            }
-            let start = if at == first.piece { first.at + 1 } else { 1 };
-            let end = if at == last.piece { last.at + 1 } else { piece.len() };
-            let push = |at: usize| {
-                all.push(Fall { number: number + at, before: piece.value(at - 1) });
-            };
-            if start < end && !piece.each_fall(start..end, push) {
-                return None;
-            }
-        }
-        Some(Falls(all))
-    }
-
     /// Returns the extreme or the sum of all values from `first` to `last`; `None` if it is not
     /// known.
     fn folded(&self, first: Place, last: Place, wanted: WantedFact) -> Option<f64> {
@@ -532,51 +575,4 @@ impl<'a> Pieces<'a> {
 /// Returns steps from `first_ms` on at the distance of windows, without a limit to the age of samples.
 fn lookups(first_ms: i64, windows: Windows) -> LookupSteps {
     LookupSteps { first_ms, step_ms: windows.step_ms, lookback_ms: i64::MAX }
-}
-
-impl Falls {
-    /// Adds the values before the decreases to the increases of windows that move by `stride`
-    /// samples; `ends` are the numbers of the first and last sample of the first window. Returns the
-    /// number of windows up to the first one with too many decreases.
-    fn add_alike(&self, rises: &mut [f64], ends: Range<usize>, stride: usize) -> usize {
-        // Windows that begin before the decrease and end with or after it.
-        let seeing = |fall: &Fall| {
-            let start = fall.number.saturating_sub(ends.end).div_ceil(stride);
-            start..(fall.number - ends.start).div_ceil(stride)
-        };
-        let later = self.0.iter().skip(FALLS_MAX).map(seeing);
-        let mut pairs = self.0.iter().map(seeing).zip(later);
-        let too_many = pairs.find(|(earlier, later)| later.start < earlier.end);
-        let count = too_many.map_or(rises.len(), |(_, later)| later.start.min(rises.len()));
-        for fall in &self.0 {
-            let windows = seeing(fall);
-            let windows = windows.start.min(count)..windows.end.min(count);
-            rises[windows].iter_mut().for_each(|rise| *rise += fall.before);
-        }
-        count
-    }
-
-    /// Adds the values before the decreases to the increases of windows, given the numbers of their
-    /// first and last samples. Returns the number of windows up to the first one with too many
-    /// decreases.
-    fn add_each(&self, rises: &mut [f64], firsts: &[usize], lasts: &[usize]) -> usize {
-        let falls = &self.0[..];
-        let passed = |from: usize, number: usize| {
-            falls[from..].iter().take_while(|fall| fall.number <= number).count()
-        };
-        if falls.is_empty() {
-            return rises.len();
-        }
-        let (mut from, mut to) = (0, 0);
-        for (window, rise) in rises.iter_mut().enumerate() {
-            from += passed(from, firsts[window]);
-            to = to.max(from);
-            to += passed(to, lasts[window]);
-            if to - from > FALLS_MAX {
-                return window;
-            }
-            falls[from..to].iter().for_each(|fall| *rise += fall.before);
-        }
-        rises.len()
-    }
 }

@@ -68,22 +68,15 @@ impl Kernel for Extrapolated {
         let times = TimeRange::new(samples.times[first.start], samples.times[last]);
         let range = TimeRange::new(ranges.start_ms, ranges.end_ms);
         let span = self.span(times, last - first.start, range);
-        let factor = self.whole_factor(span.to_start, &span);
         let firsts = &samples.values[first.start..first.start + moved + 1];
         let lasts = &samples.values[last..last + moved + 1];
+        let fact = |(first, last): (&f64, &f64)| (*first, last - first);
         // Usually each range is one sample further; with a constant stride the loop is vectorized.
-        let is_any_near_zero = if *stride == 1 {
-            self.multiply(&span, factor, firsts.iter().zip(lasts), out)
+        if *stride == 1 {
+            self.extrapolate(&span, firsts.iter().zip(lasts).map(fact), out, 1);
         } else {
             let (firsts, lasts) = (firsts.iter().step_by(*stride), lasts.iter().step_by(*stride));
-            self.multiply(&span, factor, firsts.zip(lasts), out)
-        };
-        if is_any_near_zero {
-            let firsts = firsts.iter().step_by(*stride);
-            for (at, (out, first_value)) in out.iter_mut().zip(firsts).enumerate() {
-                let rise = samples.values[last + at * stride] - first_value;
-                *out = rise * self.factor(&span, *first_value, rise);
-            }
+            self.extrapolate(&span, firsts.zip(lasts).map(fact), out, 1);
         }
         self.correct_evenly(ranges, &span, out);
         true
@@ -96,32 +89,25 @@ impl Kernel for Extrapolated {
 
     fn of_facts(&self, known: &KnownWindows<'_>, out: &mut [f64]) -> FoundWindows {
         let (firsts, rises) = (&known.facts.first, &known.facts.fact);
-        let is_enough = |window: &KnownWindow| window.samples.count > 1;
-        if !known.are_alike {
+        let Some(period) = known.period(2) else {
             return known.each(out, |index, window| {
-                is_enough(&window).then(|| {
+                (window.samples.count > 1).then(|| {
                     let span = self.span_of(window);
                     rises[index] * self.factor(&span, firsts[index], rises[index])
                 })
             });
-        }
-        let window = known.window(0);
-        if !is_enough(&window) {
-            return FoundWindows::None;
-        }
-        let span = self.span_of(window);
-        let factor = self.whole_factor(span.to_start, &span);
-        let is_any_near_zero = widest(|| {
-            let mut is_any_near_zero = false;
-            for ((out, first_value), rise) in out.iter_mut().zip(firsts).zip(rises) {
-                is_any_near_zero |= self.may_reach_zero(&span, *first_value, *rise);
-                *out = rise * factor;
-            }
-            is_any_near_zero
-        });
-        if is_any_near_zero {
-            for ((out, first_value), rise) in out.iter_mut().zip(firsts).zip(rises) {
-                *out = rise * self.factor(&span, *first_value, *rise);
+        };
+        let distance = period.len();
+        for (index, window) in period.enumerate() {
+            let span = self.span_of(window);
+            let (firsts, rises) = (firsts[index..].iter(), rises[index..].iter());
+            let fact = |(first, rise): (&f64, &f64)| (*first, *rise);
+            // As above.
+            if distance == 1 {
+                self.extrapolate(&span, firsts.zip(rises).map(fact), out, 1);
+            } else {
+                let facts = firsts.step_by(distance).zip(rises.step_by(distance)).map(fact);
+                self.extrapolate(&span, facts, &mut out[index..], distance);
             }
         }
         FoundWindows::All
@@ -142,21 +128,41 @@ struct Sampled {
 }
 
 impl Extrapolated {
-    /// Writes the increases between pairs of samples, multiplied by the factor. Returns whether any
-    /// counter may have been zero within the extrapolated distance.
+    /// Extrapolates the increases of windows with the same distances, given their first values and
+    /// increases, and writes each to the place some places after the one before.
+    #[inline]
+    fn extrapolate(
+        &self,
+        span: &Sampled,
+        facts: impl Iterator<Item = (f64, f64)> + Clone,
+        out: &mut [f64],
+        distance: usize,
+    ) {
+        let is_any_near_zero = match distance {
+            1 => self.multiply(span, facts.clone(), out.iter_mut()),
+            _ => self.multiply(span, facts.clone(), out.iter_mut().step_by(distance)),
+        };
+        if is_any_near_zero {
+            for (out, (first_value, rise)) in out.iter_mut().step_by(distance).zip(facts) {
+                *out = rise * self.factor(span, first_value, rise);
+            }
+        }
+    }
+
+    /// Writes increases, multiplied by the factor of counters that are not near zero. Returns whether
+    /// any counter may have been zero within the extrapolated distance.
     #[inline]
     fn multiply<'a>(
         &self,
         span: &Sampled,
-        factor: f64,
-        pairs: impl Iterator<Item = (&'a f64, &'a f64)>,
-        out: &mut [f64],
+        facts: impl Iterator<Item = (f64, f64)>,
+        out: impl Iterator<Item = &'a mut f64>,
     ) -> bool {
+        let factor = self.whole_factor(span.to_start, span);
         widest(|| {
             let mut is_any_near_zero = false;
-            for (out, (first_value, last_value)) in out.iter_mut().zip(pairs) {
-                let rise = last_value - first_value;
-                is_any_near_zero |= self.may_reach_zero(span, *first_value, rise);
+            for (out, (first_value, rise)) in out.zip(facts) {
+                is_any_near_zero |= self.may_reach_zero(span, first_value, rise);
                 *out = rise * factor;
             }
             is_any_near_zero

@@ -4,6 +4,9 @@ use model::{FilledWindows, WINDOWS_MAX, WindowFacts, WindowSamples, Windows};
 
 use crate::tile::{copy_bits, set_all_present, set_present};
 
+/// Maximum number of windows of a short period.
+const PERIOD_MAX: usize = 16;
+
 /// Windows with a value.
 #[derive(Debug)]
 pub(super) enum FoundWindows {
@@ -16,10 +19,7 @@ pub(super) enum FoundWindows {
 /// Windows with samples whose facts are known.
 pub(super) struct KnownWindows<'a> {
     pub(super) facts: &'a WindowFacts,
-    /// True if the samples of each window are those of the first one, moved with the window.
-    pub(super) are_alike: bool,
-    /// Number of windows.
-    count: usize,
+    filled: FilledWindows,
     windows: Windows,
 }
 
@@ -33,17 +33,36 @@ pub(super) struct KnownWindow {
 }
 
 impl KnownWindows<'_> {
-    /// Returns a window.
+    /// Returns the windows of the first period, if all of them have at least `samples_min` samples and
+    /// they are few. The samples of each later window are those of the one a period before, moved
+    /// with the window.
     #[inline]
-    pub(super) fn window(&self, index: usize) -> KnownWindow {
-        let (start_ms, end_ms) = (self.windows.after_ms(index), self.windows.end_ms(index));
-        let mut samples = self.facts.samples(if self.are_alike { 0 } else { index });
-        if self.are_alike {
-            let moved_ms = index as i64 * self.windows.step_ms;
-            samples.first_ms += moved_ms;
-            samples.last_ms += moved_ms;
+    pub(super) fn period(
+        &self,
+        samples_min: usize,
+    ) -> Option<impl ExactSizeIterator<Item = KnownWindow>> {
+        let counts = &self.facts.counts[..self.filled.period];
+        let is_short = counts.len() <= PERIOD_MAX && counts.iter().all(|c| *c >= samples_min);
+        is_short.then(|| (0..counts.len()).map(|index| self.window(index, 0)))
+    }
+
+    /// Returns whether every window has samples.
+    #[inline]
+    pub(super) fn have_samples(&self) -> bool {
+        !self.facts.counts[..self.filled.period].contains(&0)
+    }
+
+    /// Writes the number of samples of each window.
+    #[inline]
+    pub(super) fn count_samples(&self, out: &mut [f64]) {
+        match &self.facts.counts[..self.filled.period] {
+            [count] => out.fill(*count as f64),
+            counts => {
+                for out in out.chunks_mut(counts.len()) {
+                    out.iter_mut().zip(counts).for_each(|(out, count)| *out = *count as f64);
+                }
+            }
         }
-        KnownWindow { samples, start_ms, end_ms }
     }
 
     /// Writes the value of each window with samples; returns the windows with a value.
@@ -54,8 +73,12 @@ impl KnownWindows<'_> {
         mut value: impl FnMut(usize, KnownWindow) -> Option<f64>,
     ) -> FoundWindows {
         let mut words = [0; WINDOWS_MAX / 64];
+        let mut first = 0;
         for (index, out) in out.iter_mut().enumerate() {
-            let window = self.window(index);
+            if index - first == self.filled.period {
+                first = index;
+            }
+            let window = self.window(index - first, first);
             if window.samples.count > 0
                 && let Some(value) = value(index, window)
             {
@@ -64,6 +87,18 @@ impl KnownWindows<'_> {
             }
         }
         FoundWindows::Some(words)
+    }
+
+    /// Returns the window that is some windows after one of the first period.
+    #[inline]
+    fn window(&self, index: usize, later: usize) -> KnownWindow {
+        let mut samples = self.facts.samples(index);
+        let moved_ms = later as i64 * self.windows.step_ms;
+        samples.first_ms += moved_ms;
+        samples.last_ms += moved_ms;
+        let index = index + later;
+        let (start_ms, end_ms) = (self.windows.after_ms(index), self.windows.end_ms(index));
+        KnownWindow { samples, start_ms, end_ms }
     }
 }
 
@@ -75,9 +110,8 @@ impl<'a> KnownWindows<'a> {
         facts: &'a WindowFacts,
         windows: Windows,
     ) -> Option<KnownWindows<'a>> {
-        let FilledWindows { windows: count, are_alike, .. } = filled;
-        let are_empty = are_alike && facts.counts[0] == 0;
-        (!are_empty).then_some(KnownWindows { facts, are_alike, count, windows })
+        let are_empty = filled.period == 1 && facts.counts[0] == 0;
+        (!are_empty).then_some(KnownWindows { facts, filled, windows })
     }
 
     /// Sets the presence of steps from `done` on, of which none is set.
@@ -85,8 +119,8 @@ impl<'a> KnownWindows<'a> {
     pub(super) fn set_found(&self, found: &FoundWindows, done: usize, presence: &mut [u64]) {
         match found {
             FoundWindows::None => {}
-            FoundWindows::All => set_all_present(presence, done..done + self.count),
-            FoundWindows::Some(words) => copy_bits(presence, done, words, self.count),
+            FoundWindows::All => set_all_present(presence, done..done + self.filled.windows),
+            FoundWindows::Some(words) => copy_bits(presence, done, words, self.filled.windows),
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use model::WantedFact;
+use model::{WantedFact, widest};
 
 use crate::exec::numeric::compensated::{self, Sum};
 use crate::exec::rollup::buffer::{Frame, Kernel, Samples};
@@ -70,9 +70,20 @@ impl Kernel for Fold {
     }
 
     fn of_facts(&self, known: &KnownWindows<'_>, out: &mut [f64]) -> FoundWindows {
+        // The sums are exact, so they have no compensation.
+        let sums = &known.facts.fact;
+        if known.have_samples() {
+            if self.is_mean {
+                known.count_samples(out);
+                let both = out.iter_mut().zip(sums);
+                widest(|| both.for_each(|(out, sum)| *out = sum / *out));
+            } else {
+                out.copy_from_slice(&sums[..out.len()]);
+            }
+            return FoundWindows::All;
+        }
         known.each(out, |index, window| {
-            // The sum is exact, so it has no compensation.
-            let sum = known.facts.fact[index];
+            let sum = sums[index];
             Some(if self.is_mean { sum / window.samples.count as f64 } else { sum })
         })
     }
@@ -151,6 +162,10 @@ impl Kernel for Extreme {
     }
 
     fn of_facts(&self, known: &KnownWindows<'_>, out: &mut [f64]) -> FoundWindows {
+        if known.have_samples() {
+            out.copy_from_slice(&known.facts.fact[..out.len()]);
+            return FoundWindows::All;
+        }
         known.each(out, |index, _| Some(known.facts.fact[index]))
     }
 

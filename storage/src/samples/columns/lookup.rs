@@ -3,11 +3,15 @@
 use std::ops::Range;
 
 use model::{FilledSteps, LookupSteps, stale_nan};
+use smallvec::SmallVec;
 
 use super::column::Column;
 use super::packed::Times;
 use super::stretches::Stretch;
+use crate::samples::repeated::{Repetition, spread};
 
+/// Number of steps of each place in a period that are filled together.
+const REPEATED_AT_ONCE: usize = 128;
 /// Number of steps whose samples are found together.
 const FOUND_AT_ONCE: usize = 64;
 /// Maximum distance of a sample from its expected index. A sample further away is found by binary
@@ -83,10 +87,50 @@ impl Column {
     /// Writes the values of steps that see samples of a stretch. Returns whether each of them is
     /// within the lookback.
     fn fill_stretch(&self, stretch: Stretch, steps: LookupSteps, out: &mut [f64]) -> bool {
-        match self.strided(stretch, steps) {
-            Some(strided) => self.fill_strided(stretch, strided, steps, out),
-            None => self.fill_found(stretch, steps, out),
+        let period = self.period(stretch, steps.step_ms);
+        let filled = period.and_then(|period| match period {
+            1 => Some(self.fill_strided(stretch, self.strided(stretch, steps)?, steps, out)),
+            _ => self.fill_repeated(stretch, period, steps, out),
+        });
+        filled.unwrap_or_else(|| self.fill_found(stretch, steps, out))
+    }
+
+    /// Writes the values of steps whose samples repeat after `period` steps, as [`Column::fill_strided`].
+    /// Returns `None`, without effect, if those of each period are not a fixed number of samples apart.
+    fn fill_repeated(
+        &self,
+        stretch: Stretch,
+        period: usize,
+        steps: LookupSteps,
+        out: &mut [f64],
+    ) -> Option<bool> {
+        let every = LookupSteps { step_ms: steps.step_ms * period as i64, ..steps };
+        let from = |step: usize| LookupSteps { first_ms: steps.time(step), ..every };
+        let strided = |step: usize| self.strided(stretch, from(step));
+        let all: SmallVec<[StridedSamples; 4]> = (0..period).map(strided).collect::<Option<_>>()?;
+        let (mut are_all_seen, mut done) = (true, 0);
+        for out in out.chunks_mut(period * REPEATED_AT_ONCE) {
+            let mut values = [0.0; REPEATED_AT_ONCE];
+            for (step, strided) in all.iter().enumerate().take(out.len()) {
+                let first = strided.first + done / period * strided.stride;
+                let strided = StridedSamples { first, ..*strided };
+                let values = &mut values[..(out.len() - step).div_ceil(period)];
+                are_all_seen &= self.fill_strided(stretch, strided, from(done + step), values);
+                spread(values, &mut out[step..], period);
+            }
+            done += out.len();
         }
+        Some(are_all_seen)
+    }
+
+    /// Returns the number of steps after which their samples in a stretch repeat, if that is known.
+    fn period(&self, stretch: Stretch, step_ms: i64) -> Option<usize> {
+        let sample_ms = match (stretch.step_ms, self.times()) {
+            (Some(sample_ms), _) => sample_ms,
+            (None, Times::Near { step_ms: sample_ms, .. }) => *sample_ms,
+            _ => return None,
+        };
+        Repetition::of(step_ms, sample_ms).map(|repetition| repetition.period)
     }
 
     /// Returns the newest samples of steps in a stretch, if they are a fixed number of samples apart.

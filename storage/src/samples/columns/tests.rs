@@ -160,9 +160,9 @@ proptest! {
         (times, values) in samples(),
         from in 0_usize..700,
         (offset, step, lookback) in (-50_i64..400, 1_i64..20, 1_i64..40),
-        unit in prop_oneof![Just(15_000_i64), Just(1_000), Just(7_777)],
+        unit in prop_oneof![Just(15_000_i64), Just(5_000), Just(1_000), Just(7_777)],
         phase_ms in prop_oneof![Just(0_i64), 0_i64..15_000],
-        limit in 0_i64..1_000,
+        (limit, len) in (0_i64..3_000, prop_oneof![1_usize..100, Just(1_000)]),
     ) {
         let column = Column::new(&times, &values, &[]);
         let steps = LookupSteps {
@@ -173,7 +173,7 @@ proptest! {
         // No step sees samples before the last one that was read.
         let from = from.min(times.partition_point(|time_ms| *time_ms <= steps.first_ms));
         let until_ms = times[0] + limit * unit;
-        let mut out = vec![f64::NAN; 100];
+        let mut out = vec![f64::NAN; len];
         let filled = column.fill_steps(from, steps, until_ms, &mut out);
         let (count, end) = (filled.steps, from + filled.samples);
         let newest = |step: usize| {
@@ -342,4 +342,21 @@ fn what_is_put_twice_is_kept_once_and_all_bytes_are_given_back() {
     assert_eq!(cache.stats().bytes, bytes, "its readers still hold it");
     drop(held);
     assert!(cache.stats().bytes < bytes);
+}
+
+#[test]
+fn all_of_many_steps_between_samples_are_filled() {
+    for (step_ms, off_ms) in [(5_000, 0), (20_000, 0), (5_000, 900), (7_000, 0)] {
+        let time = |at: i64| at * 15_000 + if at % 3 == 1 { off_ms } else { 0 };
+        let times: Vec<i64> = (0..1_400).map(time).collect();
+        let values: Vec<f64> = (0..1_400).map(f64::from).collect();
+        let column = Column::new(&times, &values, &[]);
+        let steps = LookupSteps { first_ms: 2_000, step_ms, lookback_ms: 60_000 };
+        let mut out = vec![f64::NAN; 1_000];
+        assert_eq!(column.fill_steps(0, steps, i64::MAX, &mut out).steps, 1_000);
+        for (step, value) in out.iter().enumerate() {
+            let newest = times.partition_point(|time_ms| *time_ms <= steps.time(step)) - 1;
+            assert_eq!(*value, values[newest], "{step_ms} {off_ms} {step}");
+        }
+    }
 }
