@@ -34,7 +34,12 @@ pub fn run() -> ExitCode {
     };
     match tool {
         Some(tool) => runtime.block_on(tools::run(tool, arguments::command())),
-        None => runtime.block_on(server::run(args)),
+        None => {
+            let exit_code = runtime.block_on(server::run(args));
+            // Computations of a seal that was cut off may go on for seconds.
+            runtime.shutdown_background();
+            exit_code
+        }
     }
 }
 

@@ -298,7 +298,7 @@ async fn tend(shared: Arc<Shared>) {
     loop {
         tokio::time::sleep(TEND_INTERVAL).await;
         measure_disk(&shared).await;
-        let head_bytes = shared.store().map_or(0, |store| store.stats().head_bytes);
+        let head_bytes = shared.store().map_or(0, |store| store.head_bytes());
         head_bytes_max = head_bytes.max(head_bytes_max);
         let has_shrunk = head_bytes_max - head_bytes >= SHRUNK_BYTES_MIN;
         let gate = shared.queries.gate();

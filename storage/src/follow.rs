@@ -30,7 +30,6 @@ use crate::log::commit::Log;
 use crate::log::replay::{Replay, check_ends};
 use crate::lsm::{FollowStep, Lsm, LsmFollower, Row};
 use crate::meta::{self, Meta};
-use crate::parallel::shares::apart;
 use crate::seal;
 use crate::window::PartitionId;
 
@@ -426,9 +425,7 @@ impl Follower {
             let now_ms = core.options.clock.now_ms();
             let idle_since_ms = seal::idle_since_ms(now_ms, log.newest_ms);
             if core.head.forget(|series| series.newest_ms < idle_since_ms) > 0 {
-                let shared = Arc::clone(core);
-                // Fails only if the runtime ends.
-                let _ = apart(move || shared.index.count_again(&*shared.head)).await;
+                core.count_shared_labels().await;
             }
         }
         let first_window = self.first_kept.first_window();

@@ -55,6 +55,6 @@ pub use smol_str::SmolStr;
 pub use source::{Answer, BoxFuture, ExemplarQuery, MetadataQuery, Selection, SeriesSet, Source};
 pub use time_range::TimeRange;
 pub use windows::{
-    FilledWindows, WINDOWS_MAX, WantedFact, WantedWindows, WindowFacts, WindowPart, WindowSamples,
-    Windows,
+    FilledWindows, PERIOD_MAX, WINDOWS_MAX, WantedFact, WantedWindows, WindowFacts, WindowPart,
+    WindowSamples, Windows,
 };

@@ -6,6 +6,9 @@
 /// Maximum number of windows whose facts are written by one call.
 pub const WINDOWS_MAX: usize = 512;
 
+/// Maximum number of windows, and of samples, after which the samples of windows repeat.
+pub const PERIOD_MAX: usize = 16;
+
 /// Evenly spaced windows `(end − span, end]`. They may overlap, or have gaps between them.
 ///
 /// Units: ms since the epoch.

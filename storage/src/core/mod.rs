@@ -34,6 +34,7 @@ use crate::log::queue::Queue;
 use crate::lsm::{Lsm, ReadTracker};
 use crate::metadata::Metadata;
 use crate::options::StoreOptions;
+use crate::parallel::shares::apart;
 use crate::retention::{
     ClockReading, Keeping, Observed, RETENTION_RULES_MAX, ReferenceTime, Retention, RetentionTime,
 };
@@ -214,6 +215,14 @@ impl Core {
             let partitions = partitions.range(first..=last);
             (lsm, partitions.map(|(id, count)| self.index.partition(*id, *count)).collect())
         })
+    }
+
+    /// Counts the labels that the index shares with the head again, after the head has forgotten
+    /// series.
+    pub(crate) async fn count_shared_labels(self: &Arc<Core>) {
+        let core = Arc::clone(self);
+        // Fails only if the runtime ends.
+        let _ = apart(move || core.index.count_again(&*core.head)).await;
     }
 
     /// Returns one partition in its present state, if it exists.

@@ -14,7 +14,7 @@ impl Head {
     pub(crate) fn forget(&self, mut is_idle: impl FnMut(&HeadSeries) -> bool) -> usize {
         let mut turns = self.forget_in_turns();
         while turns.next(&mut is_idle) {}
-        turns.count
+        turns.count()
     }
 
     /// Returns the turns of [`Head::forget`], between which the caller may allow commits.
@@ -35,6 +35,11 @@ pub(crate) struct ForgetTurns<'a> {
 }
 
 impl ForgetTurns<'_> {
+    /// Returns the number of removed series.
+    pub(crate) fn count(&self) -> usize {
+        self.count
+    }
+
     /// Removes series of the next shard. Returns false once there is none. The caller blocks
     /// commits.
     pub(crate) fn next(&mut self, mut is_idle: impl FnMut(&HeadSeries) -> bool) -> bool {

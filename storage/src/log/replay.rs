@@ -19,11 +19,9 @@ use crate::head::{Head, SlotShare};
 use crate::keys;
 use crate::lsm::Lsm;
 use crate::meta::Meta;
+use crate::parallel::shares::SHARES_MAX;
 use crate::samples::scratch::Scratch;
 use crate::window::Window;
-
-/// Maximum number of threads that apply records of a replay.
-const THREADS_MAX: usize = 8;
 
 /// Position of a replay in the log.
 #[derive(Default)]
@@ -124,7 +122,7 @@ struct Shares<'a> {
 impl<'a> Shares<'a> {
     fn new(head: &'a Head, meta: &'a Meta) -> Shares<'a> {
         let cores = thread::available_parallelism().map_or(1, std::num::NonZero::get);
-        let scratches = (0..cores.min(THREADS_MAX)).map(|_| Scratch::new()).collect();
+        let scratches = (0..cores.min(SHARES_MAX)).map(|_| Scratch::new()).collect();
         Shares { head, meta, scratches }
     }
 

@@ -11,7 +11,7 @@ use model::SourceError;
 use crate::sizes::Sizes;
 
 /// Maximum number of threads of one loop.
-const SHARES_MAX: usize = 8;
+pub(crate) const SHARES_MAX: usize = 8;
 
 /// Returns the number of threads for a loop over `series_count` series.
 pub(crate) fn share_count(sizes: &Sizes, series_count: usize) -> usize {

@@ -1,7 +1,6 @@
 //! Steps over evenly spaced samples: after some steps, their samples repeat, some samples later.
 
-/// Maximum number of steps, and of samples, after which samples repeat.
-const PERIOD_MAX: i64 = 16;
+use model::PERIOD_MAX;
 
 /// Number of steps, and of samples, after which the samples of steps repeat.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,7 +24,7 @@ impl Repetition {
             (common_ms, rest_ms) = (rest_ms, common_ms % rest_ms);
         }
         let (period, stride) = (sample_ms / common_ms, step_ms / common_ms);
-        (period.max(stride) <= PERIOD_MAX)
+        (period.max(stride) <= PERIOD_MAX as i64)
             .then_some(Repetition { period: period as usize, stride: stride as usize })
     }
 }

@@ -87,6 +87,7 @@ pub(crate) async fn clean_tombstones(core: &Arc<Core>) -> Result<bool, StoreErro
         let _log = core.log_without_deleted().await;
         core.head.forget_deleted();
     }
+    core.count_shared_labels().await;
     tidy(core).await?;
     if has_changed {
         tracing::info!(tombstones = tombstones.len(), "cleaned up deleted samples");

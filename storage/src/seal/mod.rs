@@ -144,16 +144,15 @@ pub(crate) async fn seal(core: &Arc<Core>, extent: SealExtent) -> Result<bool, S
             }
         }
     }
-    forget_idle(core, now_ms).await;
-    let shared = Arc::clone(core);
-    blocking(move || shared.index.count_again(&*shared.head)).await?;
-    match first_error {
-        Some(error) => Err(error),
-        None => {
-            state.closed_window = state.closed_window.max(closed_window);
-            Ok(is_any)
-        }
+    let forgotten = forget_idle(core, now_ms).await;
+    if first_error.is_none() {
+        state.closed_window = state.closed_window.max(closed_window);
     }
+    drop(state);
+    if forgotten > 0 {
+        core.count_shared_labels().await;
+    }
+    first_error.map_or(Ok(is_any), Err)
 }
 
 /// Encodes all raw samples of ended epochs, and packs the windows that are due, on all cores.
@@ -194,15 +193,15 @@ pub(crate) fn idle_since_ms(now_ms: i64, newest_ms: i64) -> i64 {
 }
 
 /// Removes empty series that are idle, or all empty series if memory is short. Commits take turns
-/// with it.
-async fn forget_idle(core: &Core, now_ms: i64) {
+/// with it. Returns the number of removed series.
+async fn forget_idle(core: &Core, now_ms: i64) -> usize {
     let is_short = core.head.bytes() >= core.head.limits().bytes_max / 2;
     let mut turns = core.head.forget_in_turns();
     loop {
         let log = core.log.lock().await;
         let idle_since_ms = idle_since_ms(now_ms, log.newest_ms);
         if !turns.next(|series| is_short || series.newest_ms < idle_since_ms) {
-            return;
+            return turns.count();
         }
     }
 }

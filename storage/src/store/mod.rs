@@ -221,6 +221,7 @@ impl Store {
             let _log = self.core.log.lock().await;
             self.core.head.forget(|_| true);
         }
+        self.core.count_shared_labels().await;
         seal::write_out(&self.core).await
     }
 
@@ -298,6 +299,11 @@ impl Store {
         self.core.options.clock.now_ms()
     }
 
+    /// Returns the bytes of unsealed samples in memory, and of their series.
+    pub fn head_bytes(&self) -> usize {
+        self.core.head.bytes()
+    }
+
     /// Returns the sealed days, in ascending order.
     pub fn days(&self) -> Vec<DayStats> {
         let bytes = self.core.lsm.partition_bytes();
@@ -328,7 +334,7 @@ impl Store {
             let _sealing = tokio::time::timeout(SEAL_ENDS_TIMEOUT, sealing).await;
             tasks.iter().for_each(JoinHandle::abort);
             for task in tasks {
-                // Fails because it was aborted.
+                // Only the end of the task matters.
                 let _ = task.await;
             }
         }

@@ -102,7 +102,7 @@ impl Kernel for Extrapolated {
             let span = self.span_of(window);
             let (firsts, rises) = (firsts[index..].iter(), rises[index..].iter());
             let fact = |(first, rise): (&f64, &f64)| (*first, *rise);
-            // As above.
+            // With a constant distance the loop is vectorized.
             if distance == 1 {
                 self.extrapolate(&span, firsts.zip(rises).map(fact), out, 1);
             } else {
@@ -129,7 +129,7 @@ struct Sampled {
 
 impl Extrapolated {
     /// Extrapolates the increases of windows with the same distances, given their first values and
-    /// increases, and writes each to the place some places after the one before.
+    /// increases. Writes every `distance`th value of `out`.
     #[inline]
     fn extrapolate(
         &self,

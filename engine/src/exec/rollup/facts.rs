@@ -1,11 +1,8 @@
 //! Values of ranges from facts of windows, without their samples.
 
-use model::{FilledWindows, WINDOWS_MAX, WindowFacts, WindowSamples, Windows};
+use model::{FilledWindows, PERIOD_MAX, WINDOWS_MAX, WindowFacts, WindowSamples, Windows};
 
 use crate::tile::{copy_bits, set_all_present, set_present};
-
-/// Maximum number of windows of a short period.
-const PERIOD_MAX: usize = 16;
 
 /// Windows with a value.
 #[derive(Debug)]
@@ -89,7 +86,7 @@ impl KnownWindows<'_> {
         FoundWindows::Some(words)
     }
 
-    /// Returns the window that is some windows after one of the first period.
+    /// Returns the window that is `later` windows after window `index` of the first period.
     #[inline]
     fn window(&self, index: usize, later: usize) -> KnownWindow {
         let mut samples = self.facts.samples(index);
@@ -110,6 +107,7 @@ impl<'a> KnownWindows<'a> {
         facts: &'a WindowFacts,
         windows: Windows,
     ) -> Option<KnownWindows<'a>> {
+        assert!((1..=filled.windows).contains(&filled.period), "windows repeat after some of them");
         let are_empty = filled.period == 1 && facts.counts[0] == 0;
         (!are_empty).then_some(KnownWindows { facts, filled, windows })
     }
