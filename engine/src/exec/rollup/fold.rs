@@ -213,6 +213,10 @@ impl Kernel for Boundary {
 
     fn of_facts(&self, known: &KnownWindows<'_>, out: &mut [f64]) -> FoundWindows {
         let facts = known.facts;
+        if matches!(self, Boundary::Count) && known.have_samples() {
+            known.count_samples(out);
+            return FoundWindows::All;
+        }
         known.each(out, |index, window| {
             Some(match self {
                 Boundary::Count => window.samples.count as f64,
