@@ -18,6 +18,7 @@ mod process;
 pub mod profile;
 mod promotion;
 mod query;
+mod release_trigger;
 mod retention_status;
 mod server;
 mod standby;

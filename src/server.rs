@@ -23,6 +23,7 @@ use crate::http;
 use crate::ingest::self_metrics;
 use crate::kernel::allocator;
 use crate::listener::{self, ConnectionLimits, Protocol};
+use crate::release_trigger::{Activity, ReleaseTrigger};
 use crate::retention_status::{self, RetentionStatus};
 use crate::standby;
 use crate::state::Shared;
@@ -31,9 +32,6 @@ use crate::web_config::ActiveWebConfig;
 
 /// Interval of checks whether unused memory can be released, and of measurements of the disk.
 const TEND_INTERVAL: Duration = Duration::from_secs(5);
-
-/// Bytes by which the head shrinks before the memory of its samples is released.
-const SHRUNK_BYTES_MIN: usize = 64 << 20;
 
 /// Interval of a reader's checks whether its store exists.
 const STORE_INTERVAL: Duration = Duration::from_secs(10);
@@ -294,17 +292,17 @@ fn status_of(error: &StoreError) -> ExitCode {
 /// Releases free memory to the system after queries and seals, when no query runs, and measures the
 /// disk.
 async fn tend(shared: Arc<Shared>) {
-    let (mut released_after, mut head_bytes_max) = (0, 0);
+    let mut trigger = ReleaseTrigger::default();
     loop {
         tokio::time::sleep(TEND_INTERVAL).await;
         measure_disk(&shared).await;
-        let head_bytes = shared.store().map_or(0, |store| store.head_bytes());
-        head_bytes_max = head_bytes.max(head_bytes_max);
-        let has_shrunk = head_bytes_max - head_bytes >= SHRUNK_BYTES_MIN;
         let gate = shared.queries.gate();
-        let entered = gate.entered();
-        if (entered != released_after || has_shrunk) && gate.running() == 0 {
-            (released_after, head_bytes_max) = (entered, head_bytes);
+        let activity = Activity {
+            queries_entered: gate.entered(),
+            queries_running: gate.running(),
+            head_bytes: shared.store().map_or(0, |store| store.head_bytes()),
+        };
+        if trigger.is_due(activity) {
             // A failed release is repeated after the next query or seal.
             let _ = tokio::task::spawn_blocking(allocator::release).await;
         }

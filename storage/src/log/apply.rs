@@ -8,12 +8,20 @@ use crate::head::{Fetch, Head, SlotShare};
 use crate::samples::scratch::Scratch;
 use crate::window::Window;
 
+/// Record, with the head slot of the series of each run.
+#[derive(Clone, Copy)]
+pub(super) struct SlottedRecord<'a> {
+    pub(super) epoch: Epoch,
+    pub(super) record: &'a LogRecord,
+    pub(super) slots: &'a [u32],
+}
+
 /// Adds the samples of a record to the series in a share of its slots, except samples of windows
 /// that are not wanted. Counts the added samples of each window, and returns the latest time.
 pub(super) fn apply(
     head: &Head,
-    (epoch, record): (Epoch, &LogRecord),
-    (slots, share): (&[u32], SlotShare),
+    SlottedRecord { epoch, record, slots }: SlottedRecord<'_>,
+    share: SlotShare,
     is_wanted: impl FnMut(Window) -> bool,
     windows: &mut BTreeMap<Window, u64>,
     scratch: &mut Scratch,

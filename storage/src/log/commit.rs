@@ -21,7 +21,7 @@ use std::collections::{BTreeMap, VecDeque};
 use model::Labels;
 use tokio::time::Instant;
 
-use super::apply::{apply, ends};
+use super::apply::{SlottedRecord, apply, ends};
 use super::drop::PendingDelete;
 use super::failure::LogFailure;
 use super::queue::PendingWrite;
@@ -251,9 +251,9 @@ impl Log {
         info.ref_count = self.record.first_ref + self.record.definitions.len() as u32;
         let earliest_ms = self.record.earliest_ms();
         info.note_earliest(earliest_ms);
-        let record = (self.epoch, &self.record);
-        let slots = (&self.slots[..], SlotShare::ALL);
-        let newest_ms = apply(head, record, slots, |_| true, &mut info.windows, &mut self.scratch);
+        let record = SlottedRecord { epoch: self.epoch, record: &self.record, slots: &self.slots };
+        let (windows, scratch) = (&mut info.windows, &mut self.scratch);
+        let newest_ms = apply(head, record, SlotShare::ALL, |_| true, windows, scratch);
         head.note_open(ends(&info.windows));
         self.newest_ms = self.newest_ms.max(newest_ms);
         if !self.created.is_empty() {

@@ -8,7 +8,7 @@ use std::thread;
 use bytes::Bytes;
 use model::Labels;
 
-use super::apply::{apply, ends};
+use super::apply::{SlottedRecord, apply, ends};
 use super::commit::Log;
 use super::record::LogRecord;
 use crate::delete::{Tombstone, TombstoneSnapshot, Tombstones};
@@ -46,6 +46,12 @@ struct Decoded {
     slots: Vec<u32>,
     /// Time of the earliest sample.
     earliest_ms: Option<i64>,
+}
+
+impl Decoded {
+    fn slotted(&self) -> SlottedRecord<'_> {
+        SlottedRecord { epoch: self.epoch, record: &self.record, slots: &self.slots }
+    }
 }
 
 /// Rebuilds the head from the log, without deleted samples and without windows that are sealed
@@ -136,17 +142,21 @@ impl<'a> Shares<'a> {
         let Some(Decoded { epoch, .. }) = decoded.first() else { return meanwhile(log) };
         let (head, meta, count) = (self.head, self.meta, self.scratches.len());
         thread::scope(|scope| {
+            let is_wanted = |window| meta.is_open(window, *epoch);
             let begin = |(index, scratch)| {
                 let share = SlotShare { index, count };
-                let is_wanted = |window| meta.is_open(window, *epoch);
-                scope.spawn(move || apply_share(head, decoded, share, is_wanted, scratch))
+                let apply = move || apply_share(head, decoded, share, is_wanted, scratch);
+                (share, thread::Builder::new().spawn_scoped(scope, apply))
             };
             let begun: Vec<_> = self.scratches.iter_mut().enumerate().map(begin).collect();
             let result = meanwhile(log);
             let info = log.epochs.entry(*epoch).or_default();
-            for thread in begun {
-                let (windows, newest_ms) =
-                    thread.join().unwrap_or_else(|panic| resume_unwind(panic));
+            for (share, thread) in begun {
+                let (windows, newest_ms) = match thread {
+                    Ok(thread) => thread.join().unwrap_or_else(|panic| resume_unwind(panic)),
+                    // The system has no more threads.
+                    Err(_) => apply_share(head, decoded, share, is_wanted, &mut Scratch::new()),
+                };
                 windows.into_iter().for_each(|(window, samples)| {
                     *info.windows.entry(window).or_default() += samples;
                 });
@@ -167,9 +177,8 @@ fn apply_share(
     scratch: &mut Scratch,
 ) -> (BTreeMap<Window, u64>, i64) {
     let (mut windows, mut newest_ms) = (BTreeMap::new(), i64::MIN);
-    for Decoded { epoch, record, slots, .. } in decoded {
-        let of_record =
-            apply(head, (*epoch, record), (slots, share), &is_wanted, &mut windows, scratch);
+    for decoded in decoded {
+        let of_record = apply(head, decoded.slotted(), share, &is_wanted, &mut windows, scratch);
         newest_ms = newest_ms.max(of_record);
     }
     (windows, newest_ms)
@@ -225,12 +234,12 @@ impl Replay {
         value: &[u8],
         is_open: impl Fn(Window, Epoch) -> bool,
     ) -> Result<Option<i64>, StoreError> {
-        let Decoded { epoch, record, slots, earliest_ms } = self.decode(head, log, key, value)?;
+        let decoded = self.decode(head, log, key, value)?;
+        let (epoch, earliest_ms) = (decoded.epoch, decoded.earliest_ms);
         let info = log.epochs.entry(epoch).or_default();
         let is_wanted = |window| is_open(window, epoch);
-        let slots = (&slots[..], SlotShare::ALL);
         let (windows, scratch) = (&mut info.windows, &mut log.scratch);
-        let newest_ms = apply(head, (epoch, &record), slots, is_wanted, windows, scratch);
+        let newest_ms = apply(head, decoded.slotted(), SlotShare::ALL, is_wanted, windows, scratch);
         head.note_open(ends(&info.windows));
         log.newest_ms = log.newest_ms.max(newest_ms);
         Ok(earliest_ms)

@@ -65,11 +65,18 @@ pub(super) struct Position {
     pub(super) at: usize,
 }
 
+/// First and last sample of a window.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct WindowEnds {
+    first: Place,
+    last: Place,
+}
+
 /// Windows of evenly spaced samples.
 struct AlikeWindows {
     count: usize,
-    /// First and last sample of each window of the first period.
-    ends: SmallVec<[[Place; 2]; 4]>,
+    /// Ends of each window of the first period.
+    ends: SmallVec<[WindowEnds; 4]>,
     /// Number of samples from each window to the one a period later.
     stride: usize,
 }
@@ -275,7 +282,10 @@ impl<'a> Pieces<'a> {
             let passed = |bound_ms: i64, time_ms: i64| (bound_ms - time_ms).div_euclid(sample_ms);
             let before = passed(windows.after_ms(window), first_ms) + 1;
             let until = passed(windows.end_ms(window), last_ms);
-            [self.moved(first, before as usize), self.moved(last, until as usize)]
+            WindowEnds {
+                first: self.moved(first, before as usize),
+                last: self.moved(last, until as usize),
+            }
         });
         Some(AlikeWindows { count, ends: ends.collect(), stride })
     }
@@ -324,27 +334,28 @@ impl<'a> Pieces<'a> {
     ) -> (FilledWindows, Place) {
         let AlikeWindows { count, ends, stride } = alike;
         let (count, period) = (*count, ends.len());
-        for (window, [first, last]) in ends.iter().enumerate() {
-            facts.set_samples(window, self.samples_of(*first, *last));
+        for (window, ends) in ends.iter().enumerate() {
+            facts.set_samples(window, self.samples_of(*ends));
         }
         let last_of =
-            |window: usize| self.moved(ends[window % period][1], window / period * stride);
+            |window: usize| self.moved(ends[window % period].last, window / period * stride);
         let mut windows = count;
         match wanted {
             WantedFact::Ends | WantedFact::Difference | WantedFact::Increase => {
                 let firsts = &mut facts.first[..count];
-                self.read_ends(alike, 0, firsts);
+                self.read_ends(alike, |ends| ends.first, firsts);
                 let lasts = &mut facts.fact[..count];
-                self.read_ends(alike, 1, lasts);
+                self.read_ends(alike, |ends| ends.last, lasts);
                 if wanted != WantedFact::Ends {
                     let both = lasts.iter_mut().zip(firsts);
                     widest(|| both.for_each(|(last, first)| *last -= *first));
                 }
                 if wanted == WantedFact::Increase {
-                    let Some(falls) = self.falls(ends[0][0], last_of(count - 1)) else {
-                        return (FilledWindows::default(), ends[0][0]);
+                    let Some(falls) = self.falls(ends[0].first, last_of(count - 1)) else {
+                        return (FilledWindows::default(), ends[0].first);
                     };
-                    let numbers = |ends: &[Place; 2]| self.number(ends[0])..self.number(ends[1]);
+                    let numbers =
+                        |ends: &WindowEnds| self.number(ends.first)..self.number(ends.last);
                     let numbers: SmallVec<[_; 4]> = ends.iter().map(numbers).collect();
                     windows = falls.add_alike(lasts, &numbers, *stride);
                 }
@@ -359,17 +370,17 @@ impl<'a> Pieces<'a> {
         (FilledWindows { windows, period, ..FilledWindows::default() }, end)
     }
 
-    /// Writes the values of the first or last samples of windows whose samples repeat.
-    fn read_ends(&self, alike: &AlikeWindows, end: usize, out: &mut [f64]) {
+    /// Writes the values at one end of windows whose samples repeat.
+    fn read_ends(&self, alike: &AlikeWindows, end: impl Fn(WindowEnds) -> Place, out: &mut [f64]) {
         let AlikeWindows { ends, stride, .. } = alike;
         if let [ends] = &ends[..] {
-            return self.read_strided(ends[end], *stride, out);
+            return self.read_strided(end(*ends), *stride, out);
         }
         let mut values = [0.0; WINDOWS_MAX];
         for (window, ends_of_window) in ends.iter().enumerate() {
-            let place = ends_of_window[end];
+            let place = end(*ends_of_window);
             let values = &mut values[..(out.len() - window).div_ceil(ends.len())];
-            if window == 0 || ends[window - 1][end] != place {
+            if window == 0 || end(ends[window - 1]) != place {
                 self.read_strided(place, *stride, values);
             }
             spread(values, &mut out[window..], ends.len());
@@ -402,7 +413,7 @@ impl<'a> Pieces<'a> {
     /// windows up to the first one for which it is not known.
     fn fold_strided(
         &self,
-        [first, last]: [Place; 2],
+        WindowEnds { first, last }: WindowEnds,
         stride: usize,
         wanted: WantedFact,
         facts: &mut [f64],
@@ -544,7 +555,7 @@ impl<'a> Pieces<'a> {
     }
 
     #[inline]
-    fn samples_of(&self, first: Place, last: Place) -> WindowSamples {
+    fn samples_of(&self, WindowEnds { first, last }: WindowEnds) -> WindowSamples {
         WindowSamples {
             count: self.number(last) - self.number(first) + 1,
             first_ms: self.time(first),
