@@ -53,7 +53,7 @@ export function rangeText({ lower, upper, rule }) {
   return `${open}${formatNumber(lower)}, ${formatNumber(upper)}${close}`;
 }
 
-/** Which histograms a range query returned: "native", "mixed" with floats, "classic" or null. */
+/** Returns the kind of histograms in a range result: "native", "mixed" with floats, "classic" or null. */
 export function histogramKind(result) {
   if (result.some((series) => series.histograms?.length > 0)) {
     return result.some((series) => series.values?.length > 0) ? "mixed" : "native";

@@ -118,7 +118,7 @@ function lists(data, state, go) {
   const focus = ({ name }) => to({ label: name });
   const used = ({ lastQueryTime }) =>
     lastQueryTime === null
-      ? "never"
+      ? "not since the start"
       : formatAge(Math.max(0, Date.now() - Date.parse(lastQueryTime)));
   const shown = [
     ["Metrics with the most series", data.seriesCountByMetricName, metric, "Series", used],

@@ -38,7 +38,8 @@ export class Chart {
       "div",
       {
         class: "graph",
-        role: "img",
+        // An image would hide the values in words from screen readers.
+        role: "group",
         tabindex: "0",
         "aria-label": "Graph",
         onpointerdown: (event) => this.#press(event),

@@ -19,12 +19,13 @@ export class Editor {
    * `known` answers the completion; `onRun`, `onEdit` and `onClose` are called after Enter, after
    * edits and after the suggestions disappear.
    */
-  constructor(value, { known, name = "Query", onRun, onEdit }) {
+  constructor(value, { known, name = "Query", onRun, onEdit, onClose }) {
     Object.assign(this, {
       known,
       name,
       onRun,
       onEdit,
+      onClose,
       items: [],
       chosen: -1,
       marked: null,
@@ -186,7 +187,7 @@ export class Editor {
     const wasOpen = this.isOpen;
     this.choices.hidden = items.length === 0;
     if (wasOpen && !this.isOpen) {
-      this.onClose?.();
+      this.onClose();
     }
     this.list.replaceChildren(...items.map((item, index) => this.#row(item, index)));
     this.#choose(-1);

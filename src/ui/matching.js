@@ -1,4 +1,4 @@
-// Which series of two operands match each other, and which find no partner.
+// Matching of the series of two operands, and series without a partner.
 //
 // Source: vector matching in the Prometheus querying docs.
 

@@ -155,7 +155,7 @@ export class Panel {
     });
     this.modeGroup = modes;
     this.compare = this.#compareChoice();
-    this.onlyGraph = [modes, this.exemplars, this.compare];
+    this.onlyGraph = [modes, this.exemplars, this.compare, this.secondButton, this.secondRow];
     const steps = [...new Set([...STEPS, this.state.stepMs / 1000])].sort((a, b) => a - b);
     const options = steps.map((step) => [
       step,
@@ -201,7 +201,8 @@ export class Panel {
         known,
         name: "Second query",
         onRun: () => this.#submit(),
-        onEdit: () => this.#markOutdated(),
+        onEdit: () => this.#edited(),
+        onClose: () => this.#checkLate(),
       });
     } else if (!isShown) {
       this.second = null;
@@ -329,21 +330,30 @@ export class Panel {
     this.element.classList.toggle("is-outdated", isOutdated);
   }
 
+  /** The boxes of the queries that are shown. */
+  #editors() {
+    return this.second && this.state.tab === "graph" ? [this.editor, this.second] : [this.editor];
+  }
+
   /**
-   * Parses the text while it is written: an error replaces the previous one, or clears it. The first
-   * error of an edit waits until no suggestions are listed, since the text is incomplete then.
+   * Parses the texts while they are written: an error replaces the previous one, or clears it. The
+   * first error of an edit waits until no suggestions are listed, since the text is incomplete then.
    */
   async #check() {
-    const query = this.editor.value;
-    const failure = query.trim() === "" ? null : await parseError(query);
-    if (this.editor.value !== query) {
+    const editors = this.#editors();
+    const texts = editors.map(({ value }) => value);
+    const failures = await Promise.all(texts.map(parseError));
+    if (editors.some(({ value }, index) => value !== texts[index])) {
       return;
     }
-    this.isPending = failure !== null && this.editor.isOpen && this.message.hidden;
+    const at = Math.max(0, failures.findIndex(Boolean));
+    const failure = failures[at];
+    this.isPending =
+      failure !== null && editors.some(({ isOpen }) => isOpen) && this.message.hidden;
     if (!this.isPending) {
-      this.#tell(failure);
+      this.#tell(failure, editors[at]);
     }
-    if (failure === null) {
+    if (failures[0] === null) {
       this.#updateTree();
     }
   }
@@ -456,10 +466,12 @@ export class Panel {
   }
 
   /** Shows an error of the text as it is, or none for null. */
-  #tell(error) {
+  /** Shows the error of a box, or removes that of all boxes. */
+  #tell(error, editor = this.editor) {
     this.message.hidden = error === null;
     this.message.textContent = error === null ? "" : plainWords(error.message);
-    this.editor.mark(error === null ? null : error.message);
+    [this.editor, this.second].forEach((one) => one?.mark(null));
+    editor.mark(error === null ? null : error.message);
   }
 }
 
@@ -470,12 +482,15 @@ function seriesCount({ resultType, result }) {
 
 function explainHint() {
   const text =
-    "Time is the sum over all threads and includes the nodes below; self time does not. Series and labels are those at the end of the range.";
+    "Time is the sum over all threads and includes the nodes below; self time excludes them. Series and labels are those at the end of the range.";
   return el("p", { class: "hint" }, text);
 }
 
 /** Returns the error of the server's parser for a text, or null. */
 async function parseError(query) {
+  if (query.trim() === "") {
+    return null;
+  }
   try {
     await ask("parse_query", { query });
     return null;

@@ -166,12 +166,18 @@ export class QueryTree {
 
   #showMatching() {
     const line = this.lines[this.chosen];
-    const sides = line && operandsOf(line.node).map((operand) => this.#lineOf(operand)?.series);
-    if (!line || sides.some((series) => series === undefined)) {
+    const sides = line ? operandsOf(line.node).map((operand) => this.#lineOf(operand)) : [];
+    if (!line || sides.some((side) => side?.series === undefined)) {
       this.details.replaceChildren();
       return;
     }
-    const groups = matchGroups(line.node, ...sides);
+    if (sides.some(({ isCut }) => isCut)) {
+      // A missing partner may be among the other series.
+      const text = `A side has more than ${formatCount(SERIES_MAX)} series: select fewer to see which match.`;
+      this.details.replaceChildren(el("p", { class: "hint" }, text));
+      return;
+    }
+    const groups = matchGroups(line.node, ...sides.map(({ series }) => series));
     const rows = groups.slice(0, GROUPS_MAX).map((group) => groupRow(line.node, group));
     const heads = ["Group", "Left side", "Right side", "Outcome"].map((name) =>
       el("th", { scope: "col" }, name),

@@ -84,6 +84,24 @@ test("the tree names groups without a partner and with too many series", async (
   });
 });
 
+test("the tree does not match sides of which it has a part", async () => {
+  const expr = "demo_load / on (zone) group_left sum by (zone) (demo_load)";
+  await withPage(linkAtEnd({ expr, tab: "explain" }), async (page) => {
+    const matching = page.getByRole("button", { name: "Matching" });
+    await matching.click();
+    await page.locator(".matching h2").filter({ hasText: "3 with partners" }).waitFor();
+    await page.route(/\/api\/v1\/query$/, async (route) => {
+      const response = await route.fetch();
+      const warnings = ["results truncated due to limit"];
+      await route.fulfill({ response, json: { ...(await response.json()), warnings } });
+    });
+    await page.reload();
+    await matching.click();
+    await page.getByText("A side has more than").waitFor();
+    assert.equal(await page.locator(".matching h2").count(), 0);
+  });
+});
+
 test("the tree has the costs of the plan", async () => {
   const expr = "(sum by (zone) (rate(demo_load[5m])))";
   await withPage(linkAtEnd({ expr, tab: "explain" }), async (page) => {

@@ -202,3 +202,34 @@ test("a second query and an earlier range are chosen and remain in the address",
     await figures(page).filter({ hasText: "200 series" }).waitFor();
   });
 });
+
+test("a second query is parsed while it is written, and shown only with the graph", async () => {
+  await withPage(LOAD, async (page) => {
+    await drawn(page);
+    await page.getByRole("button", { name: "Second query" }).click();
+    const second = page.locator(".second textarea");
+    await second.fill("sum(");
+    const message = page.locator(".message").filter({ hasText: "unclosed left parenthesis" });
+    await message.waitFor();
+    await page.getByRole("tab", { name: "Table" }).click();
+    await second.waitFor({ state: "hidden" });
+    await page.getByRole("tab", { name: "Graph" }).click();
+    await second.fill("sum(demo_load)");
+    await message.waitFor({ state: "hidden" });
+  });
+});
+
+test("an error that waits for the suggestions appears after Esc", async () => {
+  await withPage(LOAD, async (page) => {
+    await drawn(page);
+    await area(page).fill("");
+    const parsed = page.waitForResponse((response) => response.url().includes("parse_query"));
+    await page.keyboard.type("demo_load{zone=east} + demo_loa");
+    await page.getByRole("option").filter({ hasText: "demo_load" }).waitFor();
+    await parsed;
+    const message = page.locator(".message");
+    assert.equal(await message.isVisible(), false);
+    await page.keyboard.press("Escape");
+    await message.filter({ hasText: "unexpected" }).waitFor();
+  });
+});
