@@ -98,7 +98,7 @@ pub async fn run(args: Args) -> ExitCode {
 struct Listeners {
     web: TcpListener,
     web_address: SocketAddr,
-    /// That of gRPC, if it is enabled.
+    /// Socket of gRPC, if it is enabled.
     grpc: Option<(TcpListener, SocketAddr)>,
 }
 

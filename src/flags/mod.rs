@@ -111,12 +111,12 @@ pub struct Args {
     #[arg(long = "web.enable-otlp-receiver", value_name = "BOOL", default_value_t = false, num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set)]
     pub enable_otlp_receiver: bool,
 
-    /// Endpoints for shutdown and reload, /-/quit and /-/reload.
+    /// Endpoints for reload, promotion and shutdown: /-/reload, /-/promote and /-/quit.
     #[arg(long = "web.enable-lifecycle", value_name = "BOOL", default_value_t = false, num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set)]
     pub enable_lifecycle: bool,
 
     /// Log line for each finished request: method, path, status, response bytes, duration, client
-    /// address and user agent.
+    /// address, user and user agent.
     #[arg(long = "web.request-log", value_name = "BOOL", default_value_t = false, num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set)]
     pub request_log: bool,
 
@@ -152,7 +152,7 @@ pub struct Args {
     pub(crate) object_store: ObjectStoreArgs,
 
     /// Immediate takeover of a store on an object store from its owner, without waiting until the
-    /// owner stops or its lease expires after a minute. The previous owner can no longer write, and
+    /// owner stops or its lease expires (--storage.lease-duration). The previous owner can no longer write, and
     /// exits. A store on a local disk cannot be taken from a running process.
     #[arg(long = "take-over", value_name = "BOOL", default_value_t = false, num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set)]
     pub take_over: bool,
@@ -246,7 +246,7 @@ pub struct Args {
     pub exemplars_max: u32,
 
     /// Maximum number of samples per query of a remote read in the format of plain samples; 0
-    /// disables the limit. The streamed format is not limited.
+    /// disables the limit. The streamed format has only the limits of queries.
     #[arg(
         long = "storage.remote.read-sample-limit",
         value_name = "COUNT",
@@ -294,7 +294,7 @@ pub struct Args {
     #[arg(long = "query.max-object-store-reads", value_name = "COUNT", default_value_t = 100_000, value_parser = clap::value_parser!(u64).range(1..))]
     pub query_object_store_reads_max: u64,
 
-    /// Maximum number of steps of a query or a subquery.
+    /// Maximum number of steps of a query, and of inner steps of each subquery.
     #[arg(long = "query.max-steps", value_name = "COUNT", default_value_t = 5_000_000, value_parser = clap::value_parser!(u64).range(1..))]
     pub query_steps_max: u64,
 

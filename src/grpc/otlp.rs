@@ -37,7 +37,7 @@ pub(super) async fn export(
     node::check_ready(&shared)?;
     let store = store_of(&shared)?;
     if let Some(user) = request.extensions().get::<User>().filter(|user| user.is_read_only) {
-        let message = format!("the user {:?} may read, and nothing else", user.name);
+        let message = format!("the user {:?} is read-only", user.name);
         return Err(Status::new(Code::PermissionDenied, message));
     }
     let client = client_of(&shared, &request)?;

@@ -213,7 +213,7 @@ const COUNTERS: [(&str, &str, Getter); 44] = [
     ),
     (
         "tessella_storage_kept_selections_misses_total",
-        "Selections of at least 64 series that were loaded.",
+        "Loaded selections that are large enough to keep.",
         |s| s.kept_selections_misses,
     ),
     (

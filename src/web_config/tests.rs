@@ -134,7 +134,7 @@ fn what_cannot_be_honoured_is_refused_with_field_and_line() {
             "1:20: ",
             "cert or cert_file is missing",
         ),
-        (format!("{tls}  cert: x\n"), "2:14: ", "cert_file: cert is set as well"),
+        (format!("{tls}  cert: x\n"), "2:14: ", "cert_file: cert is set, too: remove one"),
         (
             tls.replace("a.crt", "none.crt"),
             "2:14: ",
@@ -164,7 +164,7 @@ fn what_cannot_be_honoured_is_refused_with_field_and_line() {
                 "{tls}  cipher_suites:\n  - TLS_AES_128_GCM_SHA256\n  - TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA\n"
             ),
             "6:5: ",
-            "cipher_suites: \"TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA\" is not among",
+            "cipher_suites: unsupported cipher suite \"TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA\"",
         ),
         (
             format!("{tls}  max_version: TLS12\n  cipher_suites: [TLS_AES_128_GCM_SHA256]\n"),

@@ -143,7 +143,7 @@ fn pem<'a>(
             Ok(Some(Pem { at, field: file_field, bytes }))
         }
         (Some(_), Some(at)) => {
-            Err(Fault::at(at, &file_field, format!("{name} is set as well; one of them counts")))
+            Err(Fault::at(at, &file_field, format!("{name} is set, too: remove one of them")))
         }
     }
 }
@@ -199,7 +199,7 @@ fn provider(tls: &TlsSection) -> Result<CryptoProvider, Fault> {
             chosen.push(*suite.ok_or_else(|| {
                 let names: Vec<_> = known.iter().map(suite_name).collect();
                 let message = format!(
-                    "{:?} is not among the suites that there are: {}",
+                    "unsupported cipher suite {:?}; supported: {}",
                     name.value,
                     names.join(", ")
                 );

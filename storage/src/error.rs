@@ -51,7 +51,7 @@ pub enum StoreError {
     #[error("this process only reads the store; send this to the one that writes to it")]
     ReadOnly,
     /// Retry later: more samples wait for the log than the limit allows.
-    #[error("{waiting} samples are waiting to be written, the limit is {limit}")]
+    #[error("{waiting} samples are waiting to be written, the limit is {limit}; retry later")]
     Overloaded {
         /// Waiting samples, this write included.
         waiting: usize,
@@ -91,8 +91,8 @@ pub enum StoreError {
     LimitExceeded(String),
     /// Ask for whole windows: a delete covers a part of one whose samples are replaced by summaries.
     #[error(
-        "only summaries are kept of samples before {}: there, a delete must begin at an even hour \
-         (UTC) and end right before one, as from 10:00:00 to 11:59:59.999",
+        "only summaries are kept of samples before {}: there, a delete must cover whole windows of \
+         two hours (UTC), for example from 10:00:00 to 11:59:59.999",
         model::calendar::rfc3339(*.before_ms)
     )]
     OnlySummaries {

@@ -39,7 +39,7 @@ const READS_ENDED_INTERVAL: Duration = Duration::from_millis(20);
 const LAGS_BEHIND_MAX: u32 = 3;
 const BEHIND_MIN: Duration = Duration::from_secs(10);
 
-/// Distance of a reader from the store, and counters of its steps.
+/// Lag of a reader behind the store, and counters of its steps.
 pub(crate) struct Progress {
     lag: Duration,
     state: Mutex<FollowState>,
@@ -61,7 +61,7 @@ struct FollowState {
     has_lost_files: bool,
 }
 
-/// Distance of a reader from the store.
+/// Lag of a reader behind the store.
 #[derive(Debug, Clone)]
 pub struct Behind {
     /// Time since the last complete attempt: writes acknowledged before it are visible.
@@ -75,7 +75,7 @@ pub struct Behind {
 /// Counters of a reader.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct FollowStats {
-    /// Distance from the store in ms.
+    /// Lag behind the store in ms.
     pub behind_ms: u64,
     /// Number of steps with changes.
     pub steps: u64,
@@ -106,7 +106,7 @@ impl Progress {
         }
     }
 
-    /// Returns the distance of the reader from the store.
+    /// Returns the lag of the reader.
     pub(crate) fn behind(&self) -> Behind {
         let state = self.lock();
         let behind = state.complete_at.elapsed();
@@ -207,7 +207,7 @@ impl Follower {
         follower
     }
 
-    /// Returns the distance from the store.
+    /// Returns the lag.
     pub(crate) fn progress(&self) -> &Arc<Progress> {
         &self.progress
     }

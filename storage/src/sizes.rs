@@ -20,11 +20,11 @@ pub struct Sizes {
     pub(crate) write_bytes: usize,
     /// Postings from which a write that deletes them is full.
     pub(crate) delete_keys: usize,
-    /// Late samples of a window from which it is sealed again as soon as no more of them come. Fewer
+    /// Minimum number of late samples to seal a window again as soon as no more of them arrive. Fewer
     /// wait until the next window has closed, so that there are not many small runs.
     pub(crate) late_samples_at_rest: u64,
-    /// Late samples of a window from which it is sealed again even while more of them come. Also late
-    /// samples of all windows to which no more come, from which these are sealed.
+    /// Minimum number of late samples to seal a window again while more of them arrive. Windows
+    /// without new late samples are sealed once they have this many together.
     pub(crate) late_samples_max: u64,
     /// Maximum number of series that drop deleted samples in one turn between commits: some hundred
     /// microseconds.

@@ -167,7 +167,7 @@ fn read_only_users_change_nothing() {
         for (method, path) in changes {
             let answer = reader.ask(&server.address, method, path, form).unwrap();
             assert_eq!(answer.status, 403, "{method} {path}");
-            assert_eq!(answer.body, format!("the user \"{name}\" may read, and nothing else\n"));
+            assert_eq!(answer.body, format!("the user \"{name}\" is read-only\n"));
         }
         for read in reads {
             assert!((200..300).contains(&status(reader, read)), "{read:?}");

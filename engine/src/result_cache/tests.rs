@@ -216,7 +216,7 @@ fn what_was_not_asked_for_the_longest_makes_room() {
     // In its own place it needs no other's.
     results.put(key(3), run(64));
     assert_eq!(results.stats().entries, 3);
-    // What is larger than all is not kept, and drives nothing out.
+    // A result larger than the cache is not kept, and evicts none.
     results.put(key(4), run(900));
     assert_eq!((results.stats().entries, results.stats().evictions), (3, 1));
     results.remove(&key(3));

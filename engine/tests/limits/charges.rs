@@ -30,7 +30,7 @@ fn source() -> Arc<dyn Source> {
 }
 
 fn engine() -> Engine {
-    // What two threads hold at once depends on which is faster.
+    // The memory of two threads at one time depends on their speed.
     Engine::new(EngineOptions { threads: 1, ..EngineOptions::default() })
 }
 

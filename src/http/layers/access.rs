@@ -90,7 +90,7 @@ pub(crate) async fn only_reading(request: Request, next: Next) -> Response {
 pub(crate) async fn not_only_reading(request: Request, next: Next) -> Response {
     match request.extensions().get::<User>() {
         Some(user) if user.is_read_only => {
-            let message = format!("the user {:?} may read, and nothing else\n", user.name);
+            let message = format!("the user {:?} is read-only\n", user.name);
             plain(StatusCode::FORBIDDEN, message)
         }
         _ => next.run(request).await,

@@ -60,7 +60,7 @@ pub struct ImportArgs {
     pub again: bool,
 
     /// Immediate takeover of a store on an object store from its owner, without waiting until the owner
-    /// stops or its lease expires after a minute. The previous owner can no longer write.
+    /// stops or its lease expires (--storage.lease-duration of the owner). The previous owner can no longer write.
     #[arg(long = "take-over")]
     pub take_over: bool,
 

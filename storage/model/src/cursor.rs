@@ -219,8 +219,8 @@ pub trait Cursor: Send {
     /// Does nothing by default.
     fn prefetch(&self, _ahead: usize) {}
 
-    /// Writes the newest value up to each step to `out`, for the first steps of which the cursor
-    /// knows it without a batch. For steps that have none within the lookback, and for those that
+    /// Writes the newest value up to each step to `out`, for as many of the first steps as the cursor
+    /// can answer without decoding a batch. For steps that have none within the lookback, and for those that
     /// see a staleness marker, it writes a staleness marker. The cursor then goes on after the
     /// samples up to the last of these steps. The steps are later than all samples that were read.
     ///

@@ -185,8 +185,8 @@ impl WindowFacts {
 pub struct FilledWindows {
     /// Number of windows, at most [`WINDOWS_MAX`]; 0 if the facts of the first window are unknown.
     pub windows: usize,
-    /// Number of first windows whose samples repeat: those of each later window are those of the
-    /// window this many before, moved by the distance of both. All windows if none repeats.
+    /// Number of windows after which samples repeat: window `i + period` has the samples of window
+    /// `i`, shifted in time by the distance of both. Equal to `windows` if none repeats.
     pub period: usize,
     /// Number of samples in these windows that no earlier call counted.
     pub new_samples: usize,

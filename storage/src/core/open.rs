@@ -26,8 +26,8 @@ use crate::options::StoreOptions;
 use crate::retention::{Keeping, ReferenceTime, Rule};
 use crate::samples::columns::ColumnCache;
 
-/// Lists of texts, and those of label sets, may each take one of this many parts of the index
-/// cache.
+/// Divisor of the size of the index cache: the maximum size of all lists of texts, and of all lists
+/// of label sets.
 const LISTS_SHARE: usize = 16;
 
 impl Core {

@@ -19,7 +19,7 @@ use crate::lock::lock;
 const LISTS_MAX: usize = 64;
 /// Minimum number of partitions of a list that is kept.
 const PARTITIONS_MIN: usize = 2;
-/// A list is kept if it takes at most one of this many parts of all.
+/// Divisor of the memory of all lists: the maximum size of one list.
 const LIST_SHARE: usize = 4;
 /// Bytes that a list counts in addition to its key and its items.
 const LIST_BYTES: usize = 256;

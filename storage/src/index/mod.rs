@@ -2,8 +2,8 @@
 //! partitions in the LSM with a cache ([`partition`], [`cache`]).
 //!
 //! Each matcher becomes one term, a set of ids to keep or to drop, and the terms are combined. A
-//! matcher that the empty value passes drops the series whose value fails it, so that series
-//! without the label stay; any other keeps the series whose value passes.
+//! matcher that accepts the empty value drops the series whose value it rejects, so that series
+//! without the label remain. Any other matcher keeps the series whose value it accepts.
 //!
 //! Source: `PostingsForMatchers` in `tsdb/querier.go` of Prometheus, for what is selected.
 

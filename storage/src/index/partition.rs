@@ -39,7 +39,7 @@ use crate::window::PartitionId;
 
 /// Maximum number of reads of one partition in flight.
 const READS_MAX: usize = 8;
-/// A range is read as a whole if more than one of this many parts is wanted.
+/// A range is read as a whole if more than its size divided by this is wanted.
 const RANGE_SHARE: usize = 8;
 /// All values of a label are read at once if the wanted ones, times this, exceed the series: a
 /// separate scan costs as much as this many keys.

@@ -125,8 +125,8 @@ impl Resolved {
         Resolved { labels: Arc::new(labels), metrics, alike: AtomicU64::new(0) }
     }
 
-    /// Returns whether another partition has the same series, in the same order. What is found equal
-    /// is not compared again.
+    /// Returns whether another partition has the same series, in the same order. Equal results are
+    /// remembered.
     pub(crate) fn has_series_of(&self, other: &Resolved) -> bool {
         if self.is_known_alike(other) {
             return true;
@@ -150,8 +150,8 @@ impl Resolved {
         number != 0 && number == other.alike.load(Ordering::Relaxed)
     }
 
-    /// Gives both the number of one of them, or a new one. Labels do not change: whatever number a
-    /// result has, all with this number have the same series.
+    /// Assigns one number to both results. Labels do not change, so all results with the same number
+    /// have the same series.
     fn note_alike(&self, other: &Resolved) {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         let known = [self, other].map(|one| one.alike.load(Ordering::Relaxed));

@@ -290,7 +290,10 @@ impl DbOpener<'_> {
             Ok(Err(error)) => error.to_string(),
             Err(_) => "the object store has not answered".to_owned(),
         };
-        tracing::warn!(why, "orphaned files are not looked for before the next start");
+        tracing::warn!(
+            why,
+            "orphaned files cannot be listed, their cleanup waits for the next start"
+        );
         None
     }
 

@@ -31,9 +31,9 @@ pub struct Retention {
     /// Maximum age of samples: older ones are rejected, and whole older days deleted. `None` sets
     /// no limit.
     pub time_ms: Option<i64>,
-    /// Maximum age of samples of which summaries are left afterwards: older ones are rejected, and
-    /// whole older days are replaced by their summaries where these have all that functions over
-    /// hours need. `None` keeps samples as long as the day.
+    /// Maximum age of samples before summaries replace them. Older samples are rejected. Whole older
+    /// days are rewritten to summaries, where these have all needed facts. `None` keeps samples until
+    /// the day is deleted.
     pub samples_ms: Option<i64>,
     /// Bytes of files from which the oldest days are deleted, except the newest day; `None` sets
     /// no limit.

@@ -25,7 +25,7 @@ use super::piece::Piece;
 use super::repeated::{Repetition, spread};
 use falls::Falls;
 
-/// Minimum number of windows that are worth to be treated as alike.
+/// Minimum number of repeating windows to process together.
 const ALIKE_MIN: usize = 4;
 /// Maximum number of windows whose samples are searched, before later ones are tested for being
 /// alike.
@@ -207,7 +207,7 @@ impl<'a> Pieces<'a> {
     }
 
     /// Returns whether finding the ends of windows one by one costs less than handing over all
-    /// samples. Of even samples in whole parts, only some windows are not alike.
+    /// samples. If samples are even and parts are not divided, most windows repeat.
     fn is_cheap_to_find(&self, first: Place, last: Place, windows: Windows) -> bool {
         let count = self.number(last) - self.number(first) + 1;
         let reads = windows.span_ms / windows.step_ms.max(1);

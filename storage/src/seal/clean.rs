@@ -11,9 +11,9 @@
 //! later     the old blocks are deleted, once all selections that may read them have ended
 //! ```
 //!
-//! Cleaning a day applies all deletes before the reservation of its epoch, even if they are newer
-//! than the first day's: a run of a later epoch than a delete must have no samples that the
-//! delete covers. Runs of later seals have a later epoch, and the head has dropped the covered
+//! Cleaning a day applies all deletes that are older than the epoch reserved for the day. They may
+//! be newer than those applied to the first day. This is necessary: a run must not contain samples
+//! that a delete of an earlier epoch covers. Runs of later seals have a later epoch, and the head has dropped the covered
 //! samples before. So once all days are done, all deletes before the first day are done.
 //!
 //! A crash before *publish* leaves new blocks, and a crash after it old blocks. No selection reads

@@ -138,7 +138,7 @@ pub struct StoreStats {
     pub columns_evicted: u64,
     /// Selections whose loaded series were kept by an earlier query.
     pub kept_selections_hits: u64,
-    /// Selections of many series that were loaded.
+    /// Loaded selections that are large enough to keep.
     pub kept_selections_misses: u64,
     /// Bytes of lists that lookups of names, values and series keep.
     pub kept_lists_bytes: usize,

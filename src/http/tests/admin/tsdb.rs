@@ -171,7 +171,7 @@ async fn old_samples_are_replaced_by_summaries_after_a_reload() {
     let delete = "/api/v1/admin/tsdb/delete_series?match[]=sent_total";
     let refused = ask(&router, "POST", &format!("{delete}&end={}", seconds(71))).await;
     assert_eq!(refused.status, 400);
-    assert!(refused.text.contains("must begin at an even hour"), "{}", refused.text);
+    assert!(refused.text.contains("must cover whole windows of two hours"), "{}", refused.text);
     let status = ask(&router, "GET", "/api/v1/status/storage").await.text;
     assert!(status.contains(r#""limit":"90d","samples":"1d""#), "{status}");
     assert_eq!(ask(&router, "POST", delete).await.status, 204);

@@ -12,9 +12,9 @@
 //! segments with many SSTs, so it would propose only log epochs. SSTs of other segments would pile
 //! up until SlateDB flushes no memtable, and all writes would wait.
 //!
-//! Small compactions do not count in this limit, and have one of their own. A compaction is proposed,
-//! claimed and completed at one of the polls each, seconds apart, however little it reads. After an
-//! import of a year, the number at a time decides how long its days take.
+//! Small compactions do not count in this limit, and have one of their own. A proposal, its
+//! claim and its completion each wait for a poll, and polls are seconds apart. So after an import of
+//! a year, the limit decides how long the compaction of its days takes.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicI64, AtomicU32, Ordering};

@@ -27,8 +27,8 @@ const CHECKS_MAX: usize = 8;
 /// Timeout for checking one SST.
 const CHECK_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Checks that SSTs are those that the manifest references: those of no partition at once. On a
-/// local disk, all others are checked before their first read
+/// Checks that SSTs are those that the manifest references. SSTs outside of partitions are checked
+/// now; on a local disk, all others before their first read
 /// ([`verified`](crate::lsm::objects::verified)). In a bucket, each check is a request. An SST that
 /// cannot be read is reported when it is needed.
 ///

@@ -16,7 +16,7 @@
 //!         --take-over                     → taken at once, the owner is fenced off
 //! ```
 //!
-//! A standby waits for a lock, too ([`Claim::wait`]), and may be told to take over meanwhile.
+//! A standby waits for a lock, too ([`Claim::wait`]), and may be promoted meanwhile.
 //!
 //! Clocks of two machines are never compared: an observer measures how long it has seen the same
 //! bytes. [`crate::lsm::objects::guarded`] checks that the store is still the one that was opened.

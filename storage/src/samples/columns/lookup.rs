@@ -20,8 +20,8 @@ const MOVES_MAX: usize = 16;
 
 impl Column {
     /// Writes the newest value up to each step to `out`, for the first steps up to `until_ms`. The
-    /// first step sees no sample before index `from - 1`. The samples passed are those from `from`
-    /// on.
+    /// first step sees no sample before index `from - 1`. The result counts the samples from index
+    /// `from` on that the steps have passed.
     ///
     /// Writes a staleness marker for steps without a value. Writes nothing if the first step is
     /// before the first sample.

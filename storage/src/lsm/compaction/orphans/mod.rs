@@ -58,9 +58,9 @@ use crate::options::StoreOptions;
 pub(in crate::lsm) use candidates::OrphanCandidates;
 use candidates::{Orphan, StagedFile};
 
-/// Maximum number of deletions in flight, and of the duration of a round. Requests in flight are
-/// not awaited after it.
+/// Maximum number of deletions in flight.
 const DELETES_MAX: usize = 8;
+/// Maximum duration of a round. Requests that are still in flight are not awaited.
 const ROUND_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Statistics of deleted orphans.
