@@ -170,7 +170,7 @@ async fn settle(memory: &SharedMemory, store: Store) {
     store.close().await.expect("a store can be closed");
     let store = Store::open_in(memory, options()).await.expect("the store can be opened");
     let started = Instant::now();
-    while store.stats().unmerged_segments > 0 {
+    while store.stats().uncompacted_segments > 0 {
         assert!(started.elapsed() < SETTLE_TIMEOUT, "the store is compacted");
         tokio::time::sleep(Duration::from_millis(200)).await;
     }

@@ -31,9 +31,9 @@ const GAUGES: [(&str, &str, Getter); 20] = [
         s.file_bytes
     }),
     (
-        "tessella_storage_unmerged_segments",
+        "tessella_storage_uncompacted_segments",
         "Segments that are not compacted into one sorted run.",
-        |s| s.unmerged_segments as u64,
+        |s| s.uncompacted_segments as u64,
     ),
     ("tessella_storage_partitions", "Partitions with sealed samples.", |s| s.partitions as u64),
     ("tessella_storage_index_cache_bytes", "Bytes of the index cache for sealed days.", |s| {
@@ -299,7 +299,7 @@ impl StoreMetrics {
                 &["reader"],
             ),
             refused: registrar.int_counter_vec(
-                "tessella_storage_series_refused_samples_total",
+                "tessella_storage_series_rejected_samples_total",
                 "Rejected samples of new series, by limit and metric; beyond the maximum of \
                  metrics without a name.",
                 &["limit", "metric"],

@@ -11,7 +11,7 @@ import { since } from "./table.js";
 /** Requests to the object store: text, name in metrics, and name of their bytes, of each reader. */
 const REQUESTS = [
   ["Reads of queries", "reads", "read_bytes", "query"],
-  ["Reads of compaction", "reads", "read_bytes", "merge"],
+  ["Reads of compaction", "reads", "read_bytes", "compaction"],
   ["Reads of seals, cleanup and start", "reads", "read_bytes", "store"],
   ["Reads of manifests", "reads", "read_bytes", "manifest"],
   ["Writes", "writes", "written_bytes"],
@@ -46,7 +46,7 @@ export async function store({ search, go, signal }) {
     ["Windows sealed since the start", formatCount(own.get("tessella_storage_seals_total"))],
     ["Blocks sealed", formatCount(own.get("tessella_storage_sealed_blocks_total"))],
     ["Bytes sealed", formatBytes(own.get("tessella_storage_sealed_bytes_total"))],
-    ["Segments to compact", formatCount(own.get("tessella_storage_unmerged_segments"))],
+    ["Segments to compact", formatCount(own.get("tessella_storage_uncompacted_segments"))],
     ["Days deleted", formatCount(own.get("tessella_storage_partitions_deleted_total"))],
   ];
   return [

@@ -97,12 +97,12 @@ async fn settle(memory: &SharedMemory, store: Store) {
     store.close().await.expect("a store can be closed");
     let store = Store::open_in(memory, options()).await.expect("the store can be opened");
     for _ in 0..3000 {
-        if store.stats().unmerged_segments == 0 {
+        if store.stats().uncompacted_segments == 0 {
             break;
         }
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
-    assert_eq!(store.stats().unmerged_segments, 0, "everything is merged within a minute");
+    assert_eq!(store.stats().uncompacted_segments, 0, "everything is merged within a minute");
     store.close().await.expect("a store can be closed");
 }
 

@@ -85,7 +85,7 @@ fn series_over_a_limit_are_rejected_by_name_and_known_ones_are_stored() {
     assert!(text.trim_end().ends_with("and 40 more of this kind"), "{text}");
     assert_eq!(ask(&server.address, "count(bomb)"), Some(100.0));
     assert_eq!(ask(&server.address, "sum(count_over_time(known[5m]))"), Some(120.0));
-    let refused = "tessella_storage_series_refused_samples_total\
+    let refused = "tessella_storage_series_rejected_samples_total\
                    {limit=\"active_series_per_metric\",metric=\"bomb\"}";
     assert_eq!(metric(&server.address, refused), 50.0);
     assert_eq!(metric(&server.address, "tessella_storage_active_series"), 160.0);

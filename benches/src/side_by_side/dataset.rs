@@ -21,9 +21,9 @@ const JITTER_MS: u64 = 50;
 const STRONG_JITTER_MS: u64 = 500;
 /// Scrape intervals of a dataset with mixed intervals, as multiples of [`INTERVAL_MS`].
 const INTERVAL_FACTORS: [usize; 3] = [1, 2, 4];
-/// In a dataset with gaps, one of so many scrapes is the first failed one …
+/// Mean distance, in scrapes, of the first failed scrapes of a dataset with gaps.
 const GAP_DISTANCE: u64 = 100;
-/// … of at most so many.
+/// Maximum number of scrapes that fail in a row.
 const GAP_SCRAPES: u64 = 10;
 /// Maximum number of scrapes by which a sample is sent late, ten minutes.
 const LATE_SCRAPES: u64 = 40;

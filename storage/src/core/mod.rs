@@ -184,7 +184,7 @@ impl Core {
         self.log_counters.newest_ms().max(sealed_ms)
     }
 
-    /// Returns the present retention.
+    /// Returns the current retention.
     pub(crate) fn keeping(&self) -> Arc<Keeping> {
         Arc::clone(&self.keeping.read().unwrap_or_else(PoisonError::into_inner))
     }
@@ -201,7 +201,7 @@ impl Core {
         self.has_retention.notify_one();
     }
 
-    /// Returns the present partitions that overlap a time range, and a consistent view of the LSM
+    /// Returns the current partitions that overlap a time range, and a consistent view of the LSM
     /// to read them.
     pub(crate) fn partitions_between(&self, times: TimeRange) -> (Lsm, Vec<Arc<PartitionIndex>>) {
         let first = PartitionId::of(times.start_ms);
@@ -225,7 +225,7 @@ impl Core {
         let _ = apart(move || core.index.count_again(&*core.head)).await;
     }
 
-    /// Returns one partition in its present state, if it exists.
+    /// Returns one partition in its current state, if it exists.
     pub(crate) fn partition(&self, partition: PartitionId) -> Option<Arc<PartitionIndex>> {
         self.read_partitions(|all| {
             all.get(&partition).map(|count| self.index.partition(partition, *count))

@@ -95,7 +95,7 @@ pub(crate) async fn delete_expired(core: &Core) -> Result<(), StoreError> {
     Ok(())
 }
 
-/// Releases hidden and deleted days within the present retention for reads and writes.
+/// Releases hidden and deleted days within the current retention for reads and writes.
 ///
 /// Does nothing while the log has records of deleted days, since a replay would restore them.
 fn release(core: &Core, state: &SealState) {
@@ -109,7 +109,7 @@ fn release(core: &Core, state: &SealState) {
     tracing::info!("released days that an earlier retention excluded for reads and writes");
 }
 
-/// Returns the start of the present retention by time, if times after it are hidden and may be
+/// Returns the start of the current retention by time, if times after it are hidden and may be
 /// released. Returns `None` while a limit by time is set and not confirmed.
 fn releasable_from_ms(core: &Core) -> Option<i64> {
     let time = core.observe_retention_time();

@@ -8,7 +8,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::cardinality::{Counted, Largest};
 
-/// Number of hours that are kept, the present one included.
+/// Number of hours that are kept, the current one included.
 const HOURS: usize = 24;
 const HOUR_MS: i64 = 3_600_000;
 /// Maximum number of metrics that are counted separately, and of bytes of their names.
@@ -35,7 +35,7 @@ struct CreatedState {
 pub struct CreatedStats {
     /// Time of the first commit of this process, in ms since the epoch; `None` before it.
     pub since_ms: Option<i64>,
-    /// Start and count of each hour, in ascending order. The last hour is the present one.
+    /// Start and count of each hour, in ascending order. The last hour is the current one.
     pub hours: Vec<(i64, u64)>,
     /// Metrics with the most created series, in descending order.
     pub metrics: Counted,

@@ -318,7 +318,7 @@ impl Lsm {
 
     /// Returns the number of partitions with more than one sorted run or level 0 SST, as each of
     /// these is read separately. The dictionary counts as a partition.
-    pub(crate) fn unmerged_segments(&self) -> usize {
+    pub(crate) fn uncompacted_segments(&self) -> usize {
         let manifest = self.manifest();
         let is_read = |prefix: &Bytes| {
             keys::parse_partition(prefix).is_some() || keys::DICTIONARY_PREFIX == prefix

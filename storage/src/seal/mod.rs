@@ -106,7 +106,7 @@ pub(crate) async fn seal(core: &Arc<Core>, extent: SealExtent) -> Result<bool, S
     let now_ms = core.options.clock.now_ms();
     let closed_window = Window::of(now_ms.saturating_sub(GRACE_MS)).previous();
     let (epoch, windows) = {
-        // The runs of this seal get later epochs than the present tombstones.
+        // The runs of this seal get later epochs than the current tombstones.
         let mut log = core.log_without_deleted().await;
         let mut open = BTreeMap::new();
         for (window, samples) in log.epochs.values().flat_map(|info| &info.windows) {

@@ -68,7 +68,7 @@ impl Store {
         self.core.lsm.wait_until_lost().await
     }
 
-    /// Returns the reason why all writes are refused at present, if they are.
+    /// Returns the reason why all writes are rejected now, if they are.
     pub fn write_refusal(&self) -> Option<StoreError> {
         let core = &self.core;
         if let Err(error) = core.check_writable() {
@@ -86,7 +86,7 @@ impl Store {
         Some(core.with_reason(error))
     }
 
-    /// Applies all present writes of another process. The background task, if any, calls this.
+    /// Applies all writes so far of another process. The background task, if any, calls this.
     pub async fn catch_up(&self) -> Result<(), StoreError> {
         let Some(follower) = &self.follower else { return Ok(()) };
         let mut follower = follower.lock().await;

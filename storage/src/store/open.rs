@@ -74,7 +74,7 @@ impl Store {
         Ok(Store { core, background, warming, follower: None, progress: None })
     }
 
-    /// Opens the present state of a store to read it, even if another process writes to it. Writes
+    /// Opens the current state of a store to read it, even if another process writes to it. Writes
     /// nothing, and does not see later writes.
     ///
     /// Another process that writes to the store may delete files that this one needs: reads then

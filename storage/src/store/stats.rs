@@ -113,7 +113,7 @@ pub struct StoreStats {
     pub summarized_blocks: u64,
     /// Segments (a partition, or the dictionary) that are not compacted into one sorted run: a
     /// query reads each run separately.
-    pub unmerged_segments: usize,
+    pub uncompacted_segments: usize,
     /// Reads of the object store since the start, in the order of [`Reader::ALL`].
     pub object_store_reads: [ReadCount; Reader::ALL.len()],
     /// Other requests to the object store since the start.
@@ -229,7 +229,7 @@ impl Store {
             warmed_bytes: count(&seals.warmed_bytes),
             partitions_summarized: count(&seals.partitions_summarized),
             summarized_blocks: count(&seals.summarized_blocks),
-            unmerged_segments: core.lsm.unmerged_segments(),
+            uncompacted_segments: core.lsm.uncompacted_segments(),
             object_store_reads: core.lsm.read_counts(),
             object_store_writes: core.lsm.write_count(),
             index_cache_bytes: index.bytes,

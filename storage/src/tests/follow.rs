@@ -43,7 +43,7 @@ async fn seal(store: &Store) {
 /// Waits, with a limit, until no compaction is due.
 async fn wait_until_merged(store: &Store) {
     let started = Instant::now();
-    while store.stats().unmerged_segments > 0 {
+    while store.stats().uncompacted_segments > 0 {
         assert!(started.elapsed() < PATIENCE, "compaction does not end");
         tokio::time::sleep(Duration::from_millis(5)).await;
     }

@@ -41,7 +41,7 @@ impl Reader {
         match self {
             Reader::Query => "query",
             Reader::Store => "store",
-            Reader::Compaction => "merge",
+            Reader::Compaction => "compaction",
             Reader::Manifest => "manifest",
         }
     }
