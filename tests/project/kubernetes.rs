@@ -179,14 +179,16 @@ fn requested(overlay: &Overlay, resource: &str) -> f64 {
 #[test]
 fn the_document_has_the_sums_of_requests() {
     let Some(scale_out) = Overlay::build("scale-out") else { return };
-    let single = Overlay::build("single").unwrap();
+    let [single, readers] = ["single", "with-readers"].map(|name| Overlay::build(name).unwrap());
     let sums = |overlay| {
         ["cpu", "memory", "ephemeral-storage"].map(|resource| requested(overlay, resource))
     };
     let [cpu, memory, storage] = sums(&scale_out);
     let [single_cpu, single_memory, single_storage] = sums(&single);
+    let [readers_cpu, readers_memory, readers_storage] = sums(&readers);
     let expected = format!(
         "`scale-out` request {cpu} CPUs, {memory} GiB of memory and {storage} GiB of ephemeral storage; \
+         `with-readers` requests {readers_cpu} CPUs, {readers_memory} GiB and {readers_storage} GiB; \
          `single` requests {single_cpu} CPU, {single_memory} GiB and {single_storage} GiB."
     );
     let document = super::compose::text("docs/kubernetes.md").replace('\n', " ");
@@ -271,6 +273,20 @@ fn a_single_node_is_complete() {
     let Some(overlay) = Overlay::build("single") else { return };
     check(&overlay);
     assert_eq!(overlay.workloads().keys().collect::<Vec<_>>(), [&"writer"]);
+}
+
+#[test]
+fn a_store_with_readers_is_complete() {
+    let Some(overlay) = Overlay::build("with-readers") else { return };
+    check(&overlay);
+    let workloads = overlay.workloads();
+    assert_eq!(workloads.keys().collect::<Vec<_>>(), [&"readers", &"writer"]);
+    let stores = workloads.values().map(|workload| arguments(&overlay, workload)[0].clone());
+    assert_eq!(
+        BTreeSet::from_iter(stores),
+        BTreeSet::from(["--storage.url=s3://metrics".to_owned()])
+    );
+    assert!(overlay.of_kind("Service").contains_key("readers"));
 }
 
 #[test]

@@ -7,7 +7,7 @@ use regex::Regex;
 use serde_json::Value;
 
 use super::compose::{path, text, yaml};
-use super::scale_out::succeeds;
+use super::scale_out::{run, succeeds};
 
 /// Files of alerts, each with the file of its tests.
 const ALERTS: [(&str, &str); 2] = [
@@ -99,4 +99,26 @@ fn promtool_finds_no_fault_with_rules_and_their_tests() {
         let tests = path(tests).display().to_string();
         succeeds("PROMTOOL_BINARY", &["test", "rules", &tests]);
     }
+}
+
+#[test]
+fn the_mixin_has_all_rules_and_dashboards() {
+    // Its fields are hidden, as is usual for mixins.
+    let program = "import _jsonnet, sys; print(_jsonnet.evaluate_snippet(\"mixin\", f\"\"\"
+        local mixin = import '{sys.argv[1]}';
+        {{alerts: mixin.prometheusAlerts, rules: mixin.prometheusRules,
+          dashboards: mixin.grafanaDashboards}}\"\"\"))";
+    let file = path("deploy/mixin/mixin.libsonnet").display().to_string();
+    let Some(output) = run("JSONNET_PYTHON", &["-c", program, &file]) else { return };
+    assert!(output.status.success(), "{output:?}");
+    let mixin: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(mixin["alerts"], yaml(ALERTS[0].0));
+    assert_eq!(mixin["rules"], yaml(RECORDING));
+    let dashboards = std::fs::read_dir(path("grafana/dashboards")).unwrap().map(|file| {
+        let file = file.unwrap();
+        let text = std::fs::read_to_string(file.path()).unwrap();
+        let name = format!("tessella-{}", file.file_name().display());
+        (name, serde_json::from_str::<Value>(&text).unwrap())
+    });
+    assert_eq!(mixin["dashboards"], Value::Object(dashboards.collect()));
 }
