@@ -251,6 +251,8 @@ export class Chart {
       this.#read(Math.max(0, Math.min(count - 1, from + move)), 0);
     } else if (climb && this.at !== null) {
       this.#read(this.at, climb);
+    } else if (event.key === "e" && this.exemplars.length > 0) {
+      this.#readExemplar();
     } else if (event.key === "Escape") {
       this.#leave();
     } else if (event.key === "-") {
@@ -271,6 +273,17 @@ export class Chart {
     if (height !== null) {
       this.#point(this.x(at), this.y(Number.isFinite(height) ? height : 0.5));
     }
+  }
+
+  /** Points at the exemplar after the last one by keyboard, in the order of time. */
+  #readExemplar() {
+    const inOrder = [...this.exemplars].sort((a, b) => a.ms - b.ms);
+    const next = inOrder[(inOrder.indexOf(this.exemplar) + 1) % inOrder.length];
+    const [x, y] = this.#placeOf(next);
+    this.#point(x, y);
+    // Another one may be at the same place.
+    this.#mark(this.at, this.over, next);
+    this.#showTip(x, y);
   }
 
   /** Shows what lies at a position, in other charts the time alone. */

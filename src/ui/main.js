@@ -16,6 +16,7 @@ const KEYS = [
   ["← → in a graph", "move the cursor; with Shift by ten steps"],
   ["↑ ↓ in a graph", "move to another line or bucket"],
   ["+ − in a graph", "zoom in and out; a double click also zooms out"],
+  ["e in a graph", "move to the next exemplar"],
   ["Alt ← (browser)", "undo a zoom or another change"],
   ["?", "list the keys"],
 ];

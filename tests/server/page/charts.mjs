@@ -112,6 +112,15 @@ test("exemplars are points with their labels", async () => {
       exemplars: new URL(location).searchParams.get("g0.show_exemplars"),
     }));
     assert.equal(exemplars, "1");
+    await page.mouse.move(x, y - 300);
+    const shown = new Set();
+    await page.locator(".graph").first().focus();
+    for (let press = 0; press < 3; press += 1) {
+      await page.keyboard.press("e");
+      await tip.filter({ hasText: "Exemplar" }).waitFor();
+      shown.add(await tip.textContent());
+    }
+    assert.ok(shown.size > 1, [...shown].join());
     await page.getByRole("button", { name: "Exemplars" }).click();
     await settled(page);
     await page.mouse.move(x + 1, y);
