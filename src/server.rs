@@ -77,6 +77,7 @@ pub async fn run(args: Args) -> ExitCode {
     if let Some((_, address)) = &listeners.grpc {
         info!(%address, "gRPC is enabled");
     }
+    warn_of_prometheus_data(&args.storage_url);
     let signals = match Signals::new() {
         Ok(signals) => signals,
         Err(error) => {
@@ -92,6 +93,17 @@ pub async fn run(args: Args) -> ExitCode {
         );
     }
     serve_until_stopped(shared, listeners, signals).await
+}
+
+/// Warns if the folder of the store has data of Prometheus, whose command line may have been kept.
+fn warn_of_prometheus_data(storage_url: &str) {
+    let Some(folder) = storage::local_folder(storage_url) else { return };
+    if folder.join("chunks_head").is_dir() {
+        warn!(
+            folder = %folder.display(),
+            "data of Prometheus in the folder of the store are not read: import them with tessella import"
+        );
+    }
 }
 
 /// Sockets of the server.

@@ -129,7 +129,7 @@ impl Config {
     /// Parses a file, which may be empty.
     pub fn parse(path: &str, text: &str) -> Result<Config, ConfigError> {
         let config: Option<Config> =
-            serde_saphyr::from_str(text).map_err(|error| invalid(path, &error))?;
+            serde_saphyr::from_str(text).map_err(|error| invalid_config(path, &error))?;
         Ok(config.unwrap_or_default())
     }
 
@@ -190,6 +190,36 @@ impl Localizer for WithoutLocation {
     fn attach_location<'a>(&self, message: Cow<'a, str>, _: Location) -> Cow<'a, str> {
         message
     }
+}
+
+/// Keys of Prometheus' configuration for scraping, rules and other tasks that this server does not have.
+const PROMETHEUS_KEYS: [&str; 12] = [
+    "alerting",
+    "query_log_file",
+    "remote_read",
+    "remote_write",
+    "rule_files",
+    "rule_query_offset",
+    "runtime",
+    "scrape_config_files",
+    "scrape_configs",
+    "scrape_interval",
+    "scrape_timeout",
+    "tracing",
+];
+
+/// Returns an error with its position; names the cause if the file is Prometheus' configuration.
+fn invalid_config(path: &str, error: &serde_saphyr::Error) -> ConfigError {
+    let mut invalid = invalid(path, error);
+    if let ConfigError::Invalid { message, .. } = &mut invalid
+        && PROMETHEUS_KEYS.iter().any(|key| message.contains(&format!("unknown field `{key}`")))
+    {
+        message.push_str(
+            "; this key is of Prometheus: --config.file takes only the sections of \
+             docs/configuration.md",
+        );
+    }
+    invalid
 }
 
 /// Returns an error with its position, without the surrounding lines.
@@ -270,6 +300,7 @@ mod tests {
                 "unknown field `scrape_interval`",
             ),
             ("\nscrape_configs: []\n", "tessella.yml:2:1: ", "unknown field `scrape_configs`"),
+            ("\nrule_files: []\n", "tessella.yml:2:1: ", "this key is of Prometheus"),
             (
                 "global:\n  evaluation_interval: 5\n",
                 "tessella.yml:2:24: ",

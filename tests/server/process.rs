@@ -555,3 +555,12 @@ fn a_store_without_its_manifest_is_not_opened_as_an_empty_one() {
     let server = Process::start(directory.path(), &["--self-metrics=false"]);
     assert!(server.get("/api/v1/query?query=count(y)").1.contains("\"1\""));
 }
+
+#[test]
+fn data_of_prometheus_in_the_folder_are_named() {
+    let directory = temporary_directory("prometheus-data");
+    let folder = directory.path().join("data");
+    std::fs::create_dir_all(folder.join("chunks_head")).unwrap();
+    let server = Server::start(&folder, &[]);
+    server.wait_for_log("data of Prometheus in the folder of the store are not read");
+}

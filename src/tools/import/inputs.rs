@@ -55,9 +55,13 @@ pub(super) fn find(paths: &[PathBuf]) -> Result<Vec<Input>, ToolError> {
         }
         let found = blocks(path)?;
         if found.is_empty() {
+            let hint = match path.join("wal").is_dir() {
+                true => "; a snapshot of Prometheus turns its log (wal) into blocks",
+                false => "",
+            };
+            let path = path.display();
             return Err(ToolError::Usage(format!(
-                "{} holds no blocks: neither it nor a folder in it has a meta.json",
-                path.display()
+                "{path} holds no blocks: neither it nor a folder in it has a meta.json{hint}"
             )));
         }
         inputs.extend(found);

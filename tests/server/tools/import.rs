@@ -238,6 +238,9 @@ fn faults_are_named_with_file_and_line_or_offset() {
     assert!(ran.status == Some(1) && ran.stderr.contains("/nonexistent: No such file"), "{ran:?}");
     let ran = tool("import", &store, &[&directory.path().display().to_string()]);
     assert!(ran.status == Some(2) && ran.stderr.contains("holds no blocks"), "{ran:?}");
+    std::fs::create_dir(directory.path().join("wal")).unwrap();
+    let ran = tool("import", &store, &[&directory.path().display().to_string()]);
+    assert!(ran.status == Some(2) && ran.stderr.contains("a snapshot of Prometheus"), "{ran:?}");
     let block = directory.path().join("01BX5ZZKBKACTAV9WEVGEMMVRZ");
     std::fs::create_dir_all(block.join("chunks")).unwrap();
     let meta =
