@@ -417,6 +417,10 @@ async fn open_meanwhile(shared: &Shared, options: StoreOptions) {
                 warn!("store accepts no writes; queries are answered from stored samples");
                 return shared.set_reading(Arc::new(store));
             }
+            Err(StoreError::NoStore(_)) => {
+                let error = shared.unwritable().unwrap_or_default();
+                warn!(error, "store cannot be created");
+            }
             Err(error) => warn!(%error, "store accepts no writes and cannot be read"),
         }
         tokio::time::sleep(STORE_INTERVAL).await;

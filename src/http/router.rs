@@ -350,7 +350,12 @@ async fn only_when_ready(
         Readiness::Starting => HeaderValue::from_static("false"),
         Readiness::Stopping => HeaderValue::from_static("true"),
     };
-    let mut response = (StatusCode::SERVICE_UNAVAILABLE, "Service Unavailable").into_response();
+    let mut text = "Service Unavailable".to_owned();
+    if let Some(reason) = shared.unwritable() {
+        text.push_str(": the store cannot be opened for writes: ");
+        text.push_str(&reason);
+    }
+    let mut response = (StatusCode::SERVICE_UNAVAILABLE, text).into_response();
     response.headers_mut().insert(STOPPING, stopping);
     response
 }

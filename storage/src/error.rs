@@ -120,8 +120,8 @@ pub enum StoreError {
     Overtaken,
     /// Stop the other process, or wait until it has stopped: it writes to the store.
     #[error(
-        "the store is in use by another process ({0}): stop that one first, or read the store with \
-         --mode=reader"
+        "the store is in use by another process ({0}): stop that one first; a server can read the \
+         store with --mode=reader"
     )]
     InUse(String),
     /// Give up: the store is not the one that this process has opened.

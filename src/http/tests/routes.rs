@@ -52,6 +52,11 @@ async fn nothing_but_health_is_served_before_the_log_is_replayed() {
     }
     check(&router, &[("/-/healthy", 200, "Tessella is Healthy.\n")]).await;
     assert_eq!(ask(&router, "GET", "/metrics").await.status, 200);
+    shared.note_unwritable(Some("No space left on device".to_owned()));
+    let answer = ask(&router, "GET", "/-/ready").await;
+    assert_eq!(answer.status, 503);
+    assert!(answer.text.ends_with("cannot be opened for writes: No space left on device"));
+    shared.note_unwritable(None);
     shared.set_ready(source());
     check(&router, &[("/-/ready", 200, "Tessella is Ready.\n")]).await;
     shared.begin_stop();
