@@ -7,7 +7,7 @@
 //! ```text
 //! 1. greeting, or in the middle of a head, for longer than GREETING_GRACE
 //! 2. idle between two requests
-//! 3. leaving a response unread for longer than STALL_GRACE
+//! 3. for longer than STALL_GRACE leaving a response unread, or sending nothing of a body
 //! ```
 //!
 //! Clients of a reverse proxy share an address, so there is no limit per address.
@@ -24,7 +24,7 @@ use crate::query::active::network_of;
 
 /// Minimum time before a connection without a request is replaced.
 const GREETING_GRACE: Duration = Duration::from_millis(500);
-/// Minimum time of an unread response before its connection is replaced.
+/// Minimum time of an unread response, or of a pause in a body, before its connection is replaced.
 const STALL_GRACE: Duration = Duration::from_secs(1);
 /// Interval of checks of all connections.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
@@ -62,6 +62,9 @@ struct Activity {
     has_heads: bool,
     /// Time since when the client receives no bytes.
     stalled_since: Option<Instant>,
+    /// Requests whose body the server waits for, and the start of the last wait.
+    body_wait_count: usize,
+    body_wait_since: Instant,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -89,6 +92,10 @@ impl Activity {
             }
             (_, Some(since)) => Some((Dispensable::Stalled, since, since + STALL_GRACE)),
             (Phase::Idle, None) => Some((Dispensable::Idle, self.since, self.since)),
+            (Phase::Answering, None) if self.body_wait_count == self.request_count => {
+                let since = self.body_wait_since;
+                Some((Dispensable::Stalled, since, since + STALL_GRACE))
+            }
             (Phase::Answering, None) => None,
         }
     }
@@ -132,6 +139,8 @@ impl Connections {
             request_count: 0,
             has_heads: false,
             stalled_since: None,
+            body_wait_count: 0,
+            body_wait_since: now,
         };
         let (network, close) = (network_of(address), Arc::new(Notify::new()));
         let state = Arc::new(ConnectionState { network, activity: Mutex::new(activity), close });
@@ -253,8 +262,25 @@ impl Tracked {
         Answering(self.clone())
     }
 
+    /// Records that the server waits for the body of a request, until the returned value is dropped.
+    pub(super) fn wait_for_body(&self) -> BodyWait {
+        let mut activity = self.activity();
+        activity.body_wait_count += 1;
+        activity.body_wait_since = Instant::now();
+        BodyWait(self.clone())
+    }
+
     fn activity(&self) -> MutexGuard<'_, Activity> {
         self.0.state.activity()
+    }
+}
+
+/// Wait for the body of a request.
+pub(super) struct BodyWait(Tracked);
+
+impl Drop for BodyWait {
+    fn drop(&mut self) {
+        self.0.activity().body_wait_count -= 1;
     }
 }
 
@@ -324,6 +350,23 @@ mod tests {
         // The end of a connection frees a slot.
         drop((requests, busy));
         let _last = all.admit(address(6)).await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn one_that_sends_nothing_of_its_body_makes_room() {
+        let all = Connections::new(2, HEAD_TIMEOUT);
+        let [slow, sending] = [1, 2].map(|last| admit(&all, last, Instant::now()));
+        let _requests = [slow.begin_request(), sending.begin_request(), sending.begin_request()];
+        let waits = [slow.wait_for_body(), sending.wait_for_body()];
+        // Within its grace, none is replaced. Another request of the second one is computed.
+        let now = Instant::now();
+        assert_eq!(all.try_admit(address(3), now).err(), Some(now + STALL_GRACE));
+        tokio::time::advance(STALL_GRACE).await;
+        let new = admit(&all, 3, Instant::now());
+        assert!(is_closed(&slow) && !is_closed(&sending));
+        let _answering = new.begin_request();
+        drop(waits);
+        assert!(all.try_admit(address(4), Instant::now()).is_err() && !is_closed(&sending));
     }
 
     #[tokio::test(start_paused = true)]

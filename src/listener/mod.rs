@@ -3,6 +3,7 @@
 mod connections;
 mod host;
 mod http2;
+mod receiving;
 mod slow_client;
 mod targets;
 mod tls;
@@ -29,6 +30,7 @@ use tokio::sync::{Semaphore, watch};
 use tracing::{debug, warn};
 
 use self::connections::{Answering, Connections, Tracked};
+use self::receiving::Receiving;
 use self::slow_client::{StallAllowance, StallGuard};
 use self::targets::EscapedTargets;
 use crate::query::active::Client;
@@ -99,7 +101,7 @@ pub(crate) struct VerifiedClient;
 pub(crate) struct LastResponse;
 
 /// Pending response of the router.
-type Routed = <TowerToHyperService<Router> as Service<Request<Incoming>>>::Future;
+type Routed = <TowerToHyperService<Router> as Service<Request<Receiving>>>::Future;
 
 /// Signal that the server is stopping.
 #[derive(Clone)]
@@ -274,7 +276,8 @@ impl Connection {
         if self.is_verified && self.serving.protocol == Protocol::Grpc {
             request.extensions_mut().insert(VerifiedClient);
         }
-        self.serving.service.call(request)
+        let tracked = self.tracked.clone();
+        self.serving.service.call(request.map(|body| Receiving::new(body, tracked)))
     }
 }
 

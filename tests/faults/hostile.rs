@@ -554,6 +554,35 @@ fn connections_without_a_request_block_no_new_clients() {
 }
 
 #[test]
+fn unfinished_bodies_block_no_new_clients() {
+    let directory = temporary_directory("hostile-bodies");
+    let args = [
+        "--self-metrics=false",
+        "--web.max-connections=8",
+        "--web.read-timeout=1h",
+        "--remote-write.body-timeout=1h",
+    ];
+    let server = Server::start(directory.path(), &args);
+    let _unfinished: Vec<TcpStream> = (0..40)
+        .map(|at| {
+            let mut stream = TcpStream::connect(&server.address).unwrap();
+            let (path, kind) = match at % 2 {
+                0 => ("query", "application/x-www-form-urlencoded"),
+                _ => ("write", "application/x-protobuf"),
+            };
+            let request = format!(
+                "POST /api/v1/{path} HTTP/1.1\r\nHost: x\r\nContent-Type: {kind}\r\n\
+                 Content-Encoding: snappy\r\nContent-Length: 300\r\n\r\nquery="
+            );
+            // The server may have closed it to make room.
+            let _ = stream.write_all(request.as_bytes());
+            stream
+        })
+        .collect();
+    assert_eq!(get(&server.address, "/-/ready").0, 200);
+}
+
+#[test]
 fn trickling_and_idle_connections_time_out_and_block_no_clients() {
     let args = ["--remote-write.body-timeout=3s", "--web.read-timeout=10s"];
     with_known(&args, "hostile-slow", |server, expected| {
