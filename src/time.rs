@@ -98,6 +98,11 @@ impl Time {
         self.seconds.wrapping_mul(1000).wrapping_add(i64::from(self.nanos / 1_000_000))
     }
 
+    /// Returns ms since the epoch; `None` where [`Time::lookup_ms`] wraps.
+    pub(crate) fn exact_ms(self) -> Option<i64> {
+        self.seconds.checked_mul(1000)?.checked_add(i64::from(self.nanos / 1_000_000))
+    }
+
     /// Returns nanoseconds since an earlier time, saturating.
     pub(crate) fn nanos_since(self, earlier: Time) -> i64 {
         let seconds = i128::from(self.go_seconds()) - i128::from(earlier.go_seconds());

@@ -98,8 +98,8 @@ const KINGPIN: &[&str] = &[
     "version",
 ];
 
-/// Times at and beyond what can be counted, and texts that are none.
-const TIMES: &[&str] = &[
+/// Times that do not fit into milliseconds of 64 bits. They wrap around, except in a delete.
+const WRAPPING_TIMES: &[&str] = &[
     "NaN",
     "nan",
     "Inf",
@@ -113,6 +113,10 @@ const TIMES: &[&str] = &[
     "9223372036854774784",
     "-9223372036854775808",
     "9223372036854774784.5",
+];
+
+/// Times at and beyond what can be counted, and texts that are none.
+const TIMES: &[&str] = &[
     "9223372037",
     "-9223372037",
     "9223372036.855",
@@ -234,6 +238,17 @@ fn endpoints_and_parameters_are_those_of_prometheus() {
     for path in WITH_TIMES {
         for time in TIMES {
             compare(path.replace("{t}", time));
+        }
+        for time in WRAPPING_TIMES {
+            let path = path.replace("{t}", time);
+            if path.contains("delete_series") {
+                // Prometheus deletes samples of another time.
+                let (status, text) = ask(&server.address, &path);
+                assert!(status == 400 && text.contains("is out of range"), "{path}: {text}");
+                assert_eq!(ask(&peer, &path).0, 204, "{path}");
+            } else {
+                compare(path);
+            }
         }
     }
     for path in BACKWARDS {

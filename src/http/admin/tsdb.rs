@@ -11,16 +11,16 @@ use axum::response::{IntoResponse, Response};
 use json::pieces::Ready;
 use storage::{Store, StoreError};
 
-use model::{Matcher, TimeRange};
+use model::Matcher;
 
-use crate::http::api::labels;
 use crate::http::body::success;
 use crate::http::error::ApiError;
 use crate::http::params::{Params, parse_bool};
 use crate::http::router::store_of;
 use crate::state::Shared;
 use crate::tenancy::TenantLabel;
-use crate::time::format_rfc3339;
+use crate::time::{MAX, MIN, Time, format_rfc3339};
+use crate::units::quoted;
 
 /// `delete_series`.
 pub(crate) async fn delete_series(
@@ -32,7 +32,8 @@ pub(crate) async fn delete_series(
     if !params.has("match[]") {
         return Err(ApiError::bad_data("no match[] parameter provided"));
     }
-    let TimeRange { start_ms, end_ms } = labels::times(&params)?;
+    let start_ms = exact_ms(&params, "start", MIN)?;
+    let end_ms = exact_ms(&params, "end", MAX)?;
     let texts = params.selectors();
     let selectors = shared.queries.compute_blocking(move || texts.parse_any()).await?;
     let selectors = selectors.map_err(|error| ApiError::invalid_parameter("match[]", error))?;
@@ -46,6 +47,15 @@ pub(crate) async fn delete_series(
     }
     store.delete(selectors, start_ms, end_ms).await?;
     Ok(StatusCode::NO_CONTENT.into_response())
+}
+
+/// Parses a time that bounds a delete. In Prometheus, a time out of range wraps to another one, whose
+/// samples are then deleted.
+fn exact_ms(params: &Params, name: &str, default: Time) -> Result<i64, ApiError> {
+    params.time_or(name, default)?.exact_ms().ok_or_else(|| {
+        let text = quoted(params.text(name).unwrap_or_default());
+        ApiError::invalid_parameter(name, format!("the time {text} is out of range"))
+    })
 }
 
 /// `clean_tombstones`.

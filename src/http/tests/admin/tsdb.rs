@@ -63,6 +63,20 @@ async fn deletes_are_answered_as_prometheus_does() {
 }
 
 #[tokio::test]
+async fn a_delete_with_times_out_of_range_deletes_nothing() {
+    let (router, _store) = with_store(&["--web.enable-admin-api"]).await;
+    let series = ask(&router, "GET", "/api/v1/series?match[]=up").await.text;
+    assert!(series.contains("up"), "{series}");
+    for times in ["start=1e16&end=2e16", "start=-2e16", "start=NaN", "end=1e308"] {
+        let path = format!("/api/v1/admin/tsdb/delete_series?match[]=up&{times}");
+        let answer = ask(&router, "POST", &path).await;
+        assert_eq!(answer.status, 400, "{times}");
+        assert!(answer.text.contains("is out of range"), "{}", answer.text);
+    }
+    assert_eq!(ask(&router, "GET", "/api/v1/series?match[]=up").await.text, series);
+}
+
+#[tokio::test]
 async fn snapshots_have_names_of_their_own() {
     let (router, _store) = with_store(&["--web.enable-admin-api"]).await;
     let mut names = std::collections::HashSet::new();
