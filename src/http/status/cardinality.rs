@@ -80,11 +80,11 @@ fn created_json(found: &CreatedStats) -> Vec<u8> {
 /// Returns a time of a day in UTC, by default of today.
 fn day(text: &str) -> Result<i64, ApiError> {
     if text.is_empty() {
-        return Ok(Time::now().query_ms());
+        return Ok(Time::now().lookup_ms());
     }
     let is_date = text.len() == 10 && text.bytes().all(|b| b.is_ascii_digit() || b == b'-');
     let time = is_date.then(|| Time::parse(&format!("{text}T00:00:00Z")).ok()).flatten();
-    time.map(Time::query_ms).ok_or_else(|| {
+    time.map(Time::lookup_ms).ok_or_else(|| {
         let message = format!("{} is no day: write YYYY-MM-DD", quoted(text));
         ApiError::invalid_parameter("day", message)
     })

@@ -72,6 +72,11 @@ async fn series_of_a_day_are_counted_and_compared() {
     assert_eq!((&one["series"], &one["seriesBefore"]), (&json!(2), &json!(0)));
     assert_eq!(list(&one, "seriesCountByMetricName"), json!([["up", 2, 0]]));
     assert!(one.get("seriesCountByFocusLabelValue").is_none());
+    // Beyond the times of queries.
+    for (day, start_s) in [("2611-06-17", 20_242_396_800_i64), ("0001-01-01", -62_135_596_800)] {
+        let found = data(&router, &format!("day={day}")).await;
+        assert_eq!((&found["start"], &found["series"]), (&json!(start_s * 1000), &json!(0)));
+    }
     // Today has no series.
     let today = data(&router, "").await;
     assert_eq!((&today["series"], &today["seriesCountByMetricName"]), (&json!(0), &json!([])));
