@@ -39,6 +39,7 @@ struct TrialLimits {
     memory_bytes_max: u64,
     series_max: u64,
     object_store_reads_max: u64,
+    steps_max: u64,
 }
 
 /// With all data in memory, a trial ends within a few milliseconds.
@@ -47,6 +48,7 @@ const TRIAL: TrialLimits = TrialLimits {
     memory_bytes_max: 4 << 20,
     series_max: 1_000,
     object_store_reads_max: 64,
+    steps_max: 100_000,
 };
 
 /// Maximum number of characters that are logged of a slow query.
@@ -283,7 +285,7 @@ impl Queries {
                 gate.enter(query.time_left()).await?
             }
         };
-        self.evaluate(query, permit, &self.limits, metrics).await
+        self.evaluate(query, permit, &self.limits, u64::MAX, metrics).await
     }
 
     /// Logs a slow query with its cost.
@@ -356,7 +358,7 @@ impl Queries {
                 .min(self.limits.object_store_reads_max),
             ..self.limits.clone()
         };
-        match self.evaluate(query, permit, &limits, metrics).await {
+        match self.evaluate(query, permit, &limits, TRIAL.steps_max, metrics).await {
             Err(QueryFailure::Engine(QueryError::Source(SourceError::Budget(error))))
                 if self.allows_more_than(&error) =>
             {
@@ -374,7 +376,7 @@ impl Queries {
             BudgetResource::Memory => self.limits.memory_bytes_max,
             BudgetResource::Series => self.limits.series_max,
             BudgetResource::ObjectStoreReads => self.limits.object_store_reads_max,
-            BudgetResource::Steps => return false,
+            BudgetResource::Steps => self.engine.steps_max(),
         };
         *limit < own
     }
@@ -385,6 +387,7 @@ impl Queries {
         query: &PendingQuery<'_>,
         permit: QueryPermit,
         limits: &BudgetLimits,
+        steps_max: u64,
         metrics: &Metrics,
     ) -> Result<Evaluated, QueryFailure> {
         let permit = Arc::new(permit);
@@ -398,6 +401,7 @@ impl Queries {
                 tenant_pools: Arc::clone(&query.tenant_pools),
                 ..limits.clone()
             },
+            steps_max,
             held: Some(Arc::clone(&permit) as Arc<_>),
             ..query.request.options.clone()
         });

@@ -108,6 +108,8 @@ pub struct QueryOptions {
     pub subquery_step_ms: i64,
     /// Limits on time, memory and samples.
     pub limits: BudgetLimits,
+    /// Maximum number of steps of the query and of each subquery, besides that of the engine.
+    pub steps_max: u64,
     /// True to return the explained plan.
     pub explain: bool,
     /// True to return the number of samples that each step saw. The extra decoding for this is not
@@ -129,6 +131,7 @@ impl Default for QueryOptions {
             lookback_ms: 300_000,
             subquery_step_ms: 60_000,
             limits: BudgetLimits::default(),
+            steps_max: u64::MAX,
             explain: false,
             per_step_stats: false,
             use_result_cache: false,
@@ -166,6 +169,11 @@ impl Engine {
         let bytes_max = options.result_cache_bytes_max;
         let result_cache = (bytes_max > 0).then(|| Arc::new(ResultCache::new(bytes_max)));
         Engine { options, pool, result_cache, parsed: Arc::new(ParsedQueries::new()) }
+    }
+
+    /// Returns the maximum number of steps of a query, and of each of its subqueries.
+    pub fn steps_max(&self) -> u64 {
+        self.options.steps_max
     }
 
     /// Returns the result cache, if enabled.
@@ -299,7 +307,7 @@ impl Engine {
             is_instant,
             lookback_ms: options.lookback_ms.max(0),
             subquery_step_ms: options.subquery_step_ms.max(1),
-            steps_max: self.options.steps_max,
+            steps_max: self.options.steps_max.min(options.steps_max),
             // Statistics of steps count samples; start timestamps decide about resets.
             needs_samples: options.per_step_stats || self.options.use_start_timestamps,
         }

@@ -82,6 +82,27 @@ async fn a_query_that_reads_much_of_the_object_store_waits_for_a_slot() {
 }
 
 #[tokio::test]
+async fn a_query_of_many_inner_steps_waits_for_a_slot() {
+    let limits = ["--query.max-concurrency=1", "--query.max-queue=1"];
+    let shared = shared_with(&limits);
+    shared.set_ready(source());
+    let router = router(Arc::clone(&shared));
+    let gate = shared.queries.gate();
+    let mut running = Box::pin(ask(&router, "GET", "/api/v1/query?query=forever"));
+    assert!(futures::poll!(&mut running).is_pending());
+    let path = "/api/v1/query?query=count_over_time(vector(1)[200s:1ms])";
+    let mut waiting = Box::pin(ask(&router, "GET", path));
+    while gate.waiting() == 0 {
+        assert!(futures::poll!(&mut waiting).is_pending());
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(gate.running(), 1);
+    drop(running);
+    let answer = waiting.await;
+    assert!(answer.status == 200 && answer.text.contains("\"200000\""), "{}", answer.text);
+}
+
+#[tokio::test]
 async fn lookups_take_a_permit_as_queries_do() {
     let limits = ["--query.max-concurrency=1", "--query.max-queue=1"];
     let shared = shared_with(&limits);
