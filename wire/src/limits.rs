@@ -61,6 +61,16 @@ pub(crate) fn text_bytes_max(limit: usize) -> usize {
     limit.min(LABEL_BYTES_MAX)
 }
 
+impl Limits {
+    /// Returns a function that tells whether name and value of a label are within the limits.
+    #[inline]
+    pub(crate) fn fits_label(&self) -> impl Fn(&str, &str) -> bool {
+        let [name_bytes_max, value_bytes_max] =
+            [self.label_name_bytes_max, self.label_value_bytes_max].map(text_bytes_max);
+        move |name, value| name.len() <= name_bytes_max && value.len() <= value_bytes_max
+    }
+}
+
 impl Default for Limits {
     fn default() -> Limits {
         Limits {

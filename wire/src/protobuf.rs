@@ -209,6 +209,22 @@ impl<'a> Reader<'a> {
         Ok(Reader { bytes: self.bytes, position: start, end: self.position })
     }
 
+    /// Like [`message`](Self::message), with the key of the field, if this is `key` and the length
+    /// is one byte. Otherwise returns `None` and moves nothing.
+    #[inline]
+    pub(super) fn short_message(&mut self, key: u8) -> Option<Reader<'a>> {
+        match self.rest() {
+            [found, length @ ..0x80, rest @ ..]
+                if *found == key && rest.len() >= usize::from(*length) =>
+            {
+                let position = self.position + 2;
+                self.position = position + usize::from(*length);
+                Some(Reader { bytes: self.bytes, position, end: self.position })
+            }
+            _ => None,
+        }
+    }
+
     #[inline]
     fn skip_bytes(&mut self, count: usize) -> Result<(), WireError> {
         if self.end - self.position < count {

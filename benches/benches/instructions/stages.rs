@@ -18,10 +18,11 @@ use engine::steps::Steps;
 use engine::tile::{Tile, TileShape};
 use engine::{Annotations, Engine, EngineOptions, QueryOptions, QueryOutput, Value};
 use futures::executor::block_on;
-use model::{Batch, Budget, SampleBatch, Source};
+use model::{Batch, Budget, METRIC_NAME, SampleBatch, Source};
 use prost::Message;
 use storage::chunk::{self, CHUNK_PADDING_BYTES, Decoder};
 use storage::{ManualClock, Store, StoreOptions};
+use testkit::otlppb::{self, Number, NumberPoint, Numbers};
 use testkit::prompb::{WriteRequest, v2};
 use tokio::runtime::{Builder, Runtime};
 use wire::{Limits, Version};
@@ -54,7 +55,7 @@ pub struct Stage {
 type Make = fn() -> Stage;
 
 /// All stages, in the order of the table.
-pub const STAGES: [Make; 18] = [
+pub const STAGES: [Make; 19] = [
     || encode("encode", Kind::Counter),
     || decode("decode", Kind::Counter),
     || decode("decode, noise", Kind::Noise),
@@ -73,6 +74,7 @@ pub const STAGES: [Make; 18] = [
     || encode_json("JSON, random floats", Kind::Noise),
     || decode_request("ingest decode, v1", Version::V1, &request()),
     || decode_request("ingest decode, v2", Version::V2, &request_v2()),
+    decode_otlp,
 ];
 
 /// Stage of a whole commit, the last one of ingestion.
@@ -319,6 +321,35 @@ fn decode_request(name: &'static str, version: Version, message: &[u8]) -> Stage
         let (mut decoder, mut batch) = (wire::Decoder::default(), Batch::default());
         let mut grant = |_| Ok(());
         let decoded = decoder.decode(version, &unpacked, length, &limits, &mut grant, &mut batch);
+        assert!(black_box(decoded).expect("it is good").rejects.is_empty());
+        assert_eq!(batch.sample_count(), REQUEST_SERIES);
+    })
+}
+
+/// Decoding of an OTLP request, which is not compressed, to a batch.
+fn decode_otlp() -> Stage {
+    let points = (0..REQUEST_SERIES).map(|index| {
+        let [(time_ms, value)] = sample(index);
+        let labels = data::labels(index, 32);
+        let others = labels.iter().filter(|(name, _)| *name != METRIC_NAME);
+        NumberPoint {
+            attributes: others.map(|(name, value)| otlppb::text(name, value)).collect(),
+            start_ns: START_MS as u64 * 1_000_000,
+            time_ns: time_ms as u64 * 1_000_000,
+            value: Some(Number::Double(value)),
+            ..NumberPoint::default()
+        }
+    });
+    let (data_points, temporality) = (points.collect(), otlppb::CUMULATIVE);
+    let sum = otlppb::Data::Sum(Numbers { data_points, temporality, is_monotonic: true });
+    let metric = otlppb::metric("requests_total", "", sum);
+    let message = otlppb::request(Vec::new(), vec![metric]).encode_to_vec();
+    repeated("ingest decode, OTLP", "series", REQUEST_SERIES, move || {
+        let (limits, settings) = (Limits::default(), wire::otlp::Settings::default());
+        let (mut batch, mut grant) = (Batch::default(), |_| Ok(()));
+        let encoding = wire::otlp::Encoding::Protobuf;
+        let decoded =
+            wire::otlp::decode(encoding, &message, &settings, &limits, &mut grant, &mut batch);
         assert!(black_box(decoded).expect("it is good").rejects.is_empty());
         assert_eq!(batch.sample_count(), REQUEST_SERIES);
     })

@@ -5,9 +5,10 @@ use std::io::{self, Error};
 use std::time::{Duration, Instant};
 
 use prost::Message;
-use testkit::otlppb::{self, CUMULATIVE, Data, Number, NumberPoint, Numbers};
+use testkit::otlppb::CUMULATIVE;
 use testkit::prompb::{WriteRequest, v2};
 use testkit::remote_write::RequestEncoder;
+use wire::fields::{push_bytes, push_integer};
 
 use super::server::{Cost, Program, Server};
 use crate::http::Client;
@@ -235,45 +236,63 @@ fn body_of(encoder: &RequestEncoder, protocol: Protocol) -> Vec<u8> {
     match protocol {
         Protocol::V1 => compressed(request.encode_to_vec()),
         Protocol::V2 => compressed(v2::Request::of(&request).encode_to_vec()),
-        Protocol::Otlp => otlp(&request).encode_to_vec(),
+        Protocol::Otlp => otlp(&request),
     }
 }
 
 /// Returns a request with a metric for each name, and all labels as attributes of data points. Counters
 /// are sums with a start timestamp, as OpenTelemetry's libraries send them.
-fn otlp(request: &WriteRequest) -> otlppb::Request {
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    let mut metrics = BTreeMap::<String, Vec<NumberPoint>>::new();
+///
+/// It is encoded by hand: on two cores, a slow sender changes the cost of the server, whose commits
+/// are then smaller.
+fn otlp(request: &WriteRequest) -> Vec<u8> {
+    const FIXED64: u8 = 1;
+    let push_fixed = |out: &mut Vec<u8>, field: u8, bits: u64| {
+        out.push(field << 3 | FIXED64);
+        out.extend_from_slice(&bits.to_le_bytes());
+    };
+    let mut metrics = BTreeMap::<&[u8], Vec<u8>>::new();
+    let (mut point, mut value, mut attribute) = (Vec::new(), Vec::new(), Vec::new());
     for series in &request.timeseries {
-        let (name, others): (Vec<_>, Vec<_>) =
-            series.labels.iter().partition(|label| label.name == b"__name__");
-        let attributes: Vec<_> = others
-            .iter()
-            .map(|label| otlppb::text(&text(&label.name), &text(&label.value)))
-            .collect();
-        let name = name.first().map_or_else(String::new, |label| text(&label.value));
-        let start_ns = if is_counter(&name) { START_NS } else { 0 };
-        let points = series.samples.iter().map(|sample| NumberPoint {
-            attributes: attributes.clone(),
-            start_ns,
-            time_ns: sample.timestamp as u64 * 1_000_000,
-            value: Some(Number::Double(sample.value)),
-            ..NumberPoint::default()
-        });
-        metrics.entry(name).or_default().extend(points);
+        let name = series.labels.iter().find(|label| label.name == b"__name__");
+        let name = name.map_or(&[][..], |label| &label.value);
+        let points = metrics.entry(name).or_default();
+        for sample in &series.samples {
+            point.clear();
+            if is_counter(name) {
+                push_fixed(&mut point, 2, START_NS);
+            }
+            push_fixed(&mut point, 3, sample.timestamp as u64 * 1_000_000);
+            push_fixed(&mut point, 4, sample.value.to_bits());
+            for label in series.labels.iter().filter(|label| label.name != b"__name__") {
+                value.clear();
+                push_bytes(&mut value, 1, &label.value);
+                attribute.clear();
+                push_bytes(&mut attribute, 1, &label.name);
+                push_bytes(&mut attribute, 2, &value);
+                push_bytes(&mut point, 7, &attribute);
+            }
+            push_bytes(points, 1, &point);
+        }
     }
-    let metrics = metrics.into_iter().map(|(name, data_points)| {
-        let numbers = Numbers { data_points, ..Numbers::default() };
-        let data = match is_counter(&name) {
-            true => Data::Sum(Numbers { temporality: CUMULATIVE, is_monotonic: true, ..numbers }),
-            false => Data::Gauge(numbers),
-        };
-        otlppb::metric(&name, "", data)
-    });
-    otlppb::request(Vec::new(), metrics.collect())
+    let mut scope = Vec::new();
+    for (name, mut data) in metrics {
+        let (is_counter, mut metric) = (is_counter(name), Vec::new());
+        if is_counter {
+            push_integer(&mut data, 2, CUMULATIVE as u64);
+            push_integer(&mut data, 3, 1);
+        }
+        push_bytes(&mut metric, 1, name);
+        push_bytes(&mut metric, if is_counter { 7 } else { 5 }, &data);
+        push_bytes(&mut scope, 2, &metric);
+    }
+    let [mut resource, mut request] = [const { Vec::new() }; 2];
+    push_bytes(&mut resource, 2, &scope);
+    push_bytes(&mut request, 1, &resource);
+    request
 }
 
 /// Returns whether receivers of OTLP give a sum this name; they add `_total` to others.
-fn is_counter(name: &str) -> bool {
-    name.ends_with("_total")
+fn is_counter(name: &[u8]) -> bool {
+    name.ends_with(b"_total")
 }

@@ -123,6 +123,12 @@ impl<'a> LabelSet<'a> {
         self.pairs.len()
     }
 
+    /// Returns the labels from an index on.
+    #[inline]
+    pub(super) fn pairs_from(&self, at: usize) -> impl Iterator<Item = (&str, &str)> {
+        self.pairs[at..].iter().map(|(name, value)| (&**name, &**value))
+    }
+
     /// Returns the value at an index.
     #[inline]
     pub(super) fn value(&self, at: usize) -> &str {
@@ -203,12 +209,11 @@ impl<'a> LabelSet<'a> {
         limits: &Limits,
         arena: &mut Vec<u8>,
     ) -> Result<(), Refusal> {
-        let [name_bytes_max, value_bytes_max] =
-            [limits.label_name_bytes_max, limits.label_value_bytes_max].map(text_bytes_max);
+        let fits = limits.fits_label();
         let (start, mut count, mut too_long) = (arena.len(), 0, None);
         self.each_with(metric, more, |name, value| {
             count += 1;
-            if name.len() <= name_bytes_max && value.len() <= value_bytes_max {
+            if fits(name, value) {
                 push_packed(arena, name.as_bytes(), value.as_bytes());
             } else {
                 too_long.get_or_insert((name.len(), value.len()));

@@ -15,6 +15,7 @@ mod json;
 mod labels;
 mod message;
 mod naming;
+mod packed_labels;
 mod point_labels;
 mod protobuf;
 mod resource;

@@ -7,6 +7,7 @@ use std::borrow::Cow;
 
 use super::labels::{LabelNames, LabelSet, Refusal, value_text};
 use super::message::{Attribute, Point, Text};
+use super::packed_labels::PackedLabels;
 use super::protobuf::{EncodedAttributes, attribute, plain_attribute};
 use super::resource::{ResourceLabels, ScopeLabels};
 use crate::DecodeError;
@@ -24,6 +25,7 @@ pub(super) struct CommonLabels<'c, 'a> {
 #[derive(Default)]
 pub(super) struct PointLabels<'a> {
     set: LabelSet<'a>,
+    packed: PackedLabels,
     /// Attributes of the last data point; `None` if the next one cannot follow it.
     followed: Option<Vec<FollowedAttribute<'a>>>,
 }
@@ -33,6 +35,8 @@ struct FollowedAttribute<'a> {
     key: Text<'a>,
     /// Index of its label; `None` if a label of the resource or the scope has replaced it.
     label: Option<usize>,
+    /// Its message; `None` if it is not known.
+    message: Option<&'a [u8]>,
 }
 
 impl<'a> PointLabels<'a> {
@@ -41,8 +45,22 @@ impl<'a> PointLabels<'a> {
         self.followed = None;
     }
 
-    pub(super) fn set(&self) -> &LabelSet<'a> {
-        &self.set
+    /// Size of the packed labels, in bytes.
+    #[inline]
+    pub(super) fn packed_bytes(&self) -> usize {
+        self.packed.len(&self.set)
+    }
+
+    /// Appends the packed labels, as [`LabelSet::pack`] does.
+    #[inline]
+    pub(super) fn pack(
+        &self,
+        metric: &str,
+        more: Option<(&str, &str)>,
+        limits: &Limits,
+        arena: &mut Vec<u8>,
+    ) -> Result<(), Refusal> {
+        self.packed.pack(&self.set, metric, more, limits, arena)
     }
 
     /// Sets the labels of a data point.
@@ -56,15 +74,15 @@ impl<'a> PointLabels<'a> {
         limits: &Limits,
         budget: &mut DecodeBudget<'_>,
     ) -> Result<Result<(), Refusal>, DecodeError> {
-        let Some(encoded) = &point.encoded else {
-            return Ok(self.build(&point.attributes, common, names, limits));
+        let built = match &point.encoded {
+            None => self.build(&point.attributes, common, names, limits),
+            Some(encoded) if self.follow(encoded, limits, budget)? => Ok(()),
+            Some(encoded) => self.build(&encoded.decode(budget)?, common, names, limits),
         };
-        if self.follow(encoded, limits, budget)? {
-            return Ok(Ok(()));
+        if built.is_ok() {
+            self.packed.complete(&self.set, limits);
         }
-        self.followed = None;
-        let attributes = encoded.decode(budget)?;
-        Ok(self.build(&attributes, common, names, limits))
+        Ok(built)
     }
 
     /// Changes the values to those of a data point with the same attribute names, in the same
@@ -75,29 +93,32 @@ impl<'a> PointLabels<'a> {
         limits: &Limits,
         budget: &mut DecodeBudget<'_>,
     ) -> Result<bool, DecodeError> {
-        let Some(followed) = &self.followed else { return Ok(false) };
-        let mut rest = followed.iter();
+        let Some(followed) = &mut self.followed else { return Ok(false) };
+        let mut rest = followed.iter_mut();
         let mut is_followed = true;
         encoded.each(|message| {
-            let value = match (rest.next(), plain_attribute(&message)) {
-                (None, _) => None,
-                (Some(last), Some([key, text])) if *key == *last.key.as_bytes() => {
-                    let held = last.label.map(|at| self.set.value(at).as_bytes());
-                    if held == Some(text) {
-                        return Ok(true);
-                    }
-                    let text = std::str::from_utf8(text).ok();
-                    text.map(|text| (last.label, Cow::Borrowed(text)))
+            let Some(last) = rest.next() else {
+                is_followed = false;
+                return Ok(false);
+            };
+            let bytes = message.rest();
+            if last.message == Some(bytes) {
+                return Ok(true);
+            }
+            let text = match plain_attribute(bytes) {
+                Some([key, text]) if *key == *last.key.as_bytes() => {
+                    std::str::from_utf8(text).ok().map(Cow::Borrowed)
                 }
-                (Some(last), _) => {
+                _ => {
                     let Attribute { key, value } = attribute(message, 0, budget)?;
-                    let text = value_text(&key, &value, limits).ok();
-                    text.filter(|_| key == last.key).map(|text| (last.label, text))
+                    value_text(&key, &value, limits).ok().filter(|_| key == last.key)
                 }
             };
-            match value {
-                Some((label, text)) if !text.is_empty() => {
-                    if let Some(at) = label {
+            match text {
+                Some(text) if !text.is_empty() => {
+                    last.message = Some(bytes);
+                    if let Some(at) = last.label {
+                        self.packed.change(at, [self.set.value(at), &text]);
                         self.set.change(at, text);
                     }
                 }
@@ -116,6 +137,8 @@ impl<'a> PointLabels<'a> {
         names: &mut LabelNames<'a>,
         limits: &Limits,
     ) -> Result<(), Refusal> {
+        self.followed = None;
+        self.packed.clear();
         let CommonLabels { resource, scope } = common;
         let left_out = [model::METRIC_NAME];
         self.set = LabelSet::of_attributes(attributes, &left_out, names, limits)?;
@@ -131,7 +154,7 @@ impl<'a> PointLabels<'a> {
             let name = names.of_attribute(key)?;
             let is_replaced = resource.sets(&name) || scope.sets(&name);
             let label = self.set.position(&name).ok().filter(|_| !is_replaced);
-            followed.push(FollowedAttribute { key: key.clone(), label });
+            followed.push(FollowedAttribute { key: key.clone(), label, message: None });
         }
         self.followed = Some(followed);
         Ok(())

@@ -264,6 +264,7 @@ fn data_points<'a, P>(
 /// Attributes in the message of a data point.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct EncodedAttributes<'a> {
+    /// The message, or its part from the first attribute on.
     point: Reader<'a>,
     /// Number of their field.
     number: u32,
@@ -277,7 +278,14 @@ impl<'a> EncodedAttributes<'a> {
         mut take: impl FnMut(Reader<'a>) -> Result<bool, DecodeError>,
     ) -> Result<(), DecodeError> {
         let mut point = self.point;
+        let usual_key = (self.number << 3) as u8 | LENGTH;
         while !point.is_at_end() {
+            if let Some(nested) = point.short_message(usual_key) {
+                if !take(nested)? {
+                    break;
+                }
+                continue;
+            }
             let start = point.position();
             let key = point.key();
             let nested = key.and_then(|key| match key.field == self.number {
@@ -307,10 +315,10 @@ impl<'a> EncodedAttributes<'a> {
 
 /// Returns key and text of an attribute that has a text, in the encoding of most senders.
 #[inline]
-pub(super) fn plain_attribute<'a>(message: &Reader<'a>) -> Option<[&'a [u8]; 2]> {
+pub(super) fn plain_attribute(message: &[u8]) -> Option<[&[u8]; 2]> {
     const FIRST: u8 = 1 << 3 | LENGTH;
     const SECOND: u8 = 2 << 3 | LENGTH;
-    let (key, rest) = short_field(message.rest(), FIRST)?;
+    let (key, rest) = short_field(message, FIRST)?;
     let (value, []) = short_field(rest, SECOND)? else { return None };
     let (text, []) = short_field(value, FIRST)? else { return None };
     Some([key, text])
@@ -349,10 +357,40 @@ fn point_field(
     Ok(())
 }
 
+/// Reads a data point in the encoding of most senders; `None` if it has other fields.
+#[inline]
+fn plain_number_point(mut message: Reader<'_>) -> Option<NumberPoint<'_>> {
+    const ATTRIBUTES: u8 = 7 << 3 | LENGTH;
+    let mut out = NumberPoint::default();
+    let mut attributes = None;
+    while let [key, number @ ..] = message.rest() {
+        let field = message;
+        if message.short_message(ATTRIBUTES).is_some() {
+            attributes.get_or_insert(field);
+            continue;
+        }
+        let number = u64::from_le_bytes(*number.first_chunk()?);
+        match (key >> 3, key & 7) {
+            (2, FIXED64) => out.point.start_ns = number,
+            (3, FIXED64) => out.point.time_ns = number,
+            (4, FIXED64) => out.value = f64::from_bits(number),
+            (6, FIXED64) => out.value = number as i64 as f64,
+            _ => return None,
+        }
+        message.seek(message.position() + 1 + size_of::<u64>());
+    }
+    let attributes = attributes.unwrap_or(message);
+    out.point.encoded = Some(EncodedAttributes { point: attributes, number: 7 });
+    Some(out)
+}
+
 fn number_point<'a>(
     message: Reader<'a>,
     budget: &mut DecodeBudget<'_>,
 ) -> Result<NumberPoint<'a>, DecodeError> {
+    if let Some(point) = plain_number_point(message) {
+        return Ok(point);
+    }
     let mut out = NumberPoint { point: encoded_point(message, 7), ..NumberPoint::default() };
     each_field(message, "data_points", |field| {
         match field.key.field {

@@ -184,6 +184,8 @@ fn data_points_do_not_depend_on_those_before() {
         vec![text("region", "own"), text("a", "1")],
         vec![text("region", ""), text("a", "1")],
         vec![text("a", &"x".repeat(200)), text("b.c", "ü")],
+        vec![text("a", &"y".repeat(300)), text("b.c", "longer")],
+        vec![text("Zone", "before the name"), text("le", "own")],
         vec![],
     ];
     let mut metrics = Vec::new();
@@ -193,6 +195,10 @@ fn data_points_do_not_depend_on_those_before() {
                 NumberPoint { attributes: attributes.clone(), ..number(time * 1_000, 1.0) }
             });
             metrics.push(gauge(&format!("m{}", metrics.len()), points.collect()));
+            let points = [first, second, first]
+                .map(|attributes| HistogramPoint { attributes: attributes.clone(), ..histogram() });
+            let name = format!("h{}", metrics.len());
+            metrics.push(metric(&name, "", histograms(points.into())));
         }
     }
     let resource = vec![text("service.name", "shop"), text("region", "eu")];
@@ -208,7 +214,11 @@ fn data_points_do_not_depend_on_those_before() {
         let settings = Settings { promote_scope, promoted: promoted.clone(), ..settings() };
         let (batch, decoded) = decode_both(&request, &settings);
         assert!(decoded.rejects.is_empty(), "{}", decoded.rejects.to_text());
-        assert!(batch.series.len() > 2 * 3 * all.len() * all.len());
+        assert!(batch.series.len() > 2 * 3 * 6 * all.len() * all.len());
+        for series in &batch.series {
+            let labels = series.labels_start as usize..series.labels_end as usize;
+            model::labels::check_packed(&batch.labels_arena[labels]).unwrap();
+        }
     }
 }
 

@@ -35,7 +35,7 @@ use model::labels::quoted;
 use model::number_text::plain;
 use model::{BatchSeries, HistogramSample, MetricKind, RejectReason, ResetHint, stale_nan};
 
-use super::labels::{LabelNames, LabelSet, Refusal};
+use super::labels::{LabelNames, Refusal};
 use super::message::{
     Data, Exemplar, ExponentialPoint, HistogramPoint, Metric, NumberPoint, Point, ResourceMetrics,
     SummaryPoint,
@@ -310,12 +310,8 @@ impl<'t> Translator<'t, '_> {
             return Ok(());
         }
         PointTimes::add(&mut points.times, point.point.time_ns);
-        let series = Series {
-            base: points.labels.set(),
-            point: &point.point,
-            metric: family.name,
-            more: None,
-        };
+        let series =
+            Series { labels: &points.labels, point: &point.point, metric: family.name, more: None };
         self.float(&series, point.value, exemplars)
     }
 
@@ -345,7 +341,7 @@ impl<'t> Translator<'t, '_> {
         let [sums, counts, metric] =
             ["sum", "count", "bucket"].map(|suffix| format!("{}_{suffix}", family.name));
         let named =
-            |metric| Series { base: points.labels.set(), point: &point.point, metric, more: None };
+            |metric| Series { labels: &points.labels, point: &point.point, metric, more: None };
         if let Some(sum) = sum {
             self.float(&named(&sums), *sum, &[])?;
         }
@@ -397,7 +393,7 @@ impl<'t> Translator<'t, '_> {
             }
         };
         PointTimes::add(&mut points.times, point.time_ns);
-        let series = Series { base: points.labels.set(), point, metric: family.name, more: None };
+        let series = Series { labels: &points.labels, point, metric: family.name, more: None };
         let mark = self.builder.mark();
         self.charge(&series)?;
         let held = self.builder.batch.histograms.len();
@@ -427,7 +423,7 @@ impl<'t> Translator<'t, '_> {
         PointTimes::add(&mut points.times, point.point.time_ns);
         let [sums, counts] = ["sum", "count"].map(|suffix| format!("{}_{suffix}", family.name));
         let named =
-            |metric| Series { base: points.labels.set(), point: &point.point, metric, more: None };
+            |metric| Series { labels: &points.labels, point: &point.point, metric, more: None };
         self.float(&named(&sums), point.sum, &[])?;
         self.float(&named(&counts), point.count as f64, &[])?;
         for quantile in &point.quantiles {
@@ -461,15 +457,21 @@ impl<'t> Translator<'t, '_> {
 
     fn charge(&mut self, series: &Series<'_, '_>) -> Result<(), DecodeError> {
         let more = series.more.map_or(0, |(name, value)| name.len() + value.len());
-        let labels = series.base.packed_bytes() + series.metric.len() + more;
+        let labels = series.labels.packed_bytes() + series.metric.len() + more;
         self.builder.budget.charge(SAMPLE_BYTES + labels)
     }
 
     /// Finishes a series, with the samples since the mark.
     fn close(&mut self, mark: SeriesMark, series: &Series<'_, '_>) {
-        let Series { base, metric, more, .. } = series;
+        let Series { labels, metric, more, .. } = series;
         let (limits, arena) = (self.builder.limits, &mut self.builder.batch.labels_arena);
-        match base.pack(metric, *more, limits, arena) {
+        let packed = labels.pack(metric, *more, limits, arena);
+        self.close_packed(mark, packed);
+    }
+
+    /// Finishes a series whose labels are packed, or rejected.
+    fn close_packed(&mut self, mark: SeriesMark, packed: Result<(), Refusal>) {
+        match packed {
             Ok(()) => self.builder.close_series(mark),
             Err((reason, text)) => self.builder.refuse_series(mark, reason, text),
         }
@@ -515,7 +517,7 @@ impl<'t> Translator<'t, '_> {
 
 /// A series of one sample.
 struct Series<'c, 't> {
-    base: &'c LabelSet<'t>,
+    labels: &'c PointLabels<'t>,
     point: &'c Point<'t>,
     metric: &'c str,
     more: Option<(&'c str, &'c str)>,

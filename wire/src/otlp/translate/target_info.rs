@@ -4,10 +4,10 @@ use std::hash::BuildHasher as _;
 
 use model::{MetricKind, RejectReason};
 
-use super::{NS_PER_MS, SAMPLE_BYTES, Series, Translator};
+use super::{NS_PER_MS, SAMPLE_BYTES, Translator};
 use crate::DecodeError;
 use crate::otlp::labels::LabelSet;
-use crate::otlp::message::{Attribute, Point};
+use crate::otlp::message::Attribute;
 use crate::otlp::resource::{PointTimes, ResourceLabels};
 
 /// Name of the metric.
@@ -40,8 +40,8 @@ impl<'t> Translator<'t, '_> {
         let mark = self.builder.mark();
         self.builder.budget.charge(SAMPLE_BYTES + base.packed_bytes())?;
         self.target_info_samples(&base, times)?;
-        let point = Point::default();
-        self.close(mark, &Series { base: &base, point: &point, metric: TARGET_INFO, more: None });
+        let packed = base.pack(TARGET_INFO, None, limits, &mut self.builder.batch.labels_arena);
+        self.close_packed(mark, packed);
         self.metadata(TARGET_INFO.to_owned(), MetricKind::Gauge, "Target metadata", "")
     }
 
