@@ -29,6 +29,12 @@ const PROMETHEUS_HEAD_MS: f64 = 3.0 * 3_600_000.0;
 /// Configuration of Prometheus that accepts samples out of order.
 const PROMETHEUS_CONFIG: &str = "storage:\n  tsdb:\n    out_of_order_time_window: 60d\n";
 
+const TESSELLA_FLAGS: [&str; 3] = [
+    "--remote-write.max-active-series-per-metric=1000000",
+    "--self-metrics=false",
+    "--log.level=warn",
+];
+
 const PROMETHEUS_FLAGS: [&str; 4] = [
     "--web.enable-remote-write-receiver",
     "--web.enable-admin-api",
@@ -345,7 +351,7 @@ fn spawn(
         Program::Tessella => command
             .arg(format!("--web.listen-address={address}"))
             .arg(format!("--storage.url={}", data.display()))
-            .args(["--self-metrics=false", "--log.level=warn"]),
+            .args(TESSELLA_FLAGS),
         Program::Prometheus => {
             let config = directory.join("prometheus.yml");
             fs::write(&config, PROMETHEUS_CONFIG)?;

@@ -229,7 +229,13 @@ impl HeadSeries {
 
     /// Returns whether a window has samples of epochs up to `epoch_max`.
     pub(crate) fn holds_window(&self, window: Window, epoch_max: Epoch) -> bool {
-        self.windows.iter().any(|w| w.window == window && w.epoch <= epoch_max)
+        let at = self.windows.partition_point(|w| w.window < window);
+        self.windows.get(at).is_some_and(|w| w.window == window && w.epoch <= epoch_max)
+    }
+
+    /// Returns the windows with samples of epochs up to `epoch_max`, each once for each epoch.
+    pub(crate) fn windows_until(&self, epoch_max: Epoch) -> impl Iterator<Item = Window> {
+        self.windows.iter().filter(move |w| w.epoch <= epoch_max).map(|w| w.window)
     }
 
     /// Returns the newest float of a time range, if it is raw and no other sample can be newer.

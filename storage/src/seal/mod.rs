@@ -130,17 +130,25 @@ pub(crate) async fn seal(core: &Arc<Core>, extent: SealExtent) -> Result<bool, S
     if is_any {
         condense(core, &windows, epoch).await?;
     }
-    for window in windows {
-        if core.is_closing.load(Ordering::Relaxed) {
-            return Ok(false);
-        }
-        match window::seal_window(core, &mut state, SealScope { window, epoch }).await {
-            Ok(()) => {}
-            Err(error) if error.ends_writes() => return Err(error),
-            Err(error) => {
-                let window = window.number();
-                tracing::error!(window, %error, "failed to seal a window");
-                first_error.get_or_insert(error);
+    let windows: Vec<Window> = windows.into_iter().collect();
+    let mut rest = &windows[..];
+    while !rest.is_empty() {
+        let (group, after) = rest.split_at(group_len(&core.options.sizes, &state, rest));
+        rest = after;
+        let (shared, group) = (Arc::clone(core), group.to_vec());
+        let found = blocking(move || series::find(&shared, &group, epoch)).await?;
+        for (window, slots) in found {
+            if core.is_closing.load(Ordering::Relaxed) {
+                return Ok(false);
+            }
+            match window::seal_window(core, &mut state, SealScope { window, epoch }, slots).await {
+                Ok(()) => {}
+                Err(error) if error.ends_writes() => return Err(error),
+                Err(error) => {
+                    let window = window.number();
+                    tracing::error!(window, %error, "failed to seal a window");
+                    first_error.get_or_insert(error);
+                }
             }
         }
     }
@@ -153,6 +161,17 @@ pub(crate) async fn seal(core: &Arc<Core>, extent: SealExtent) -> Result<bool, S
         core.count_shared_labels().await;
     }
     first_error.map_or(Ok(is_any), Err)
+}
+
+/// Returns the number of the first windows whose series are found in one pass: one or more, with a
+/// bounded number of samples, so also of slots.
+fn group_len(sizes: &Sizes, state: &SealState, windows: &[Window]) -> usize {
+    let mut samples = 0;
+    let fits = |window: &&Window| {
+        samples += state.open.get(*window).copied().unwrap_or_default();
+        samples <= sizes.found_samples
+    };
+    windows.iter().take_while(fits).count().max(1)
 }
 
 /// Encodes all raw samples of ended epochs, and packs the windows that are due, on all cores.

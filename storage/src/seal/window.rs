@@ -12,16 +12,17 @@ use crate::core::seal_state::{Leftovers, SealState};
 use crate::error::StoreError;
 use crate::expiry;
 
-/// Seals the samples of a window in the head up to an epoch.
+/// Seals the samples of a window in the head up to an epoch, which are of the series in `slots`.
 ///
 /// Errors: blocks that are already written stay invisible, and the next tidying deletes them.
 pub(super) async fn seal_window(
     core: &Arc<Core>,
     state: &mut SealState,
     scope: SealScope,
+    slots: Vec<u32>,
 ) -> Result<(), StoreError> {
     let mut intents = Vec::new();
-    let sealed = run_phases(core, state, scope, &mut intents).await;
+    let sealed = run_phases(core, state, scope, slots, &mut intents).await;
     if sealed.is_err() && !intents.is_empty() {
         state.leftovers.push_back(Leftovers::unpublished(scope.window.partition(), intents));
     }
@@ -33,10 +34,11 @@ async fn run_phases(
     core: &Arc<Core>,
     state: &mut SealState,
     scope: SealScope,
+    slots: Vec<u32>,
     intents: &mut Vec<Vec<u8>>,
 ) -> Result<(), StoreError> {
     let shared = Arc::clone(core);
-    let mut series = blocking(move || gather(&shared, scope)).await?;
+    let mut series = blocking(move || gather(&shared, scope, &slots)).await?;
     register(core, scope.window.partition(), &mut series).await?;
     let series = blocking(move || {
         series.sort_unstable_by_key(|series| (series.metric, series.id));
