@@ -32,6 +32,7 @@ pub(crate) type FoundSeries = (Labels, Parts);
 pub(crate) struct Ordered {
     pub(crate) series: Vec<(Labels, SeriesParts)>,
     pub(crate) encoded_bytes: usize,
+    pub(crate) column_bytes: usize,
 }
 
 /// Merges sorted lists. If two have a series, the parts of the earlier list come first. Summaries of
@@ -54,6 +55,7 @@ pub(crate) async fn order(
     for share in shares {
         all.series.extend(share.series);
         all.encoded_bytes += share.encoded_bytes;
+        all.column_bytes += share.column_bytes;
     }
     Ok(all)
 }
@@ -106,7 +108,7 @@ fn order_share(
     let mut watch = Checkpoint::new(budget);
     let found = merge(lists, |parts: &mut Parts, more| parts.extend(more), &mut watch)?;
     let mut series: Vec<(Labels, SeriesParts)> = Vec::with_capacity(found.len());
-    let mut encoded_bytes = 0;
+    let (mut encoded_bytes, mut column_bytes) = (0, 0);
     let mut found = found.into_iter();
     loop {
         if let Some((_, ahead)) = found.as_slice().get(PARTS_AHEAD) {
@@ -120,10 +122,11 @@ fn order_share(
         }
         if !parts.is_empty() {
             encoded_bytes += parts.bytes();
+            column_bytes += parts.column_bytes();
             series.push((labels, parts));
         }
     }
-    Ok(Ordered { series, encoded_bytes })
+    Ok(Ordered { series, encoded_bytes, column_bytes })
 }
 
 /// Merges sorted lists to one. `join` adds the item of a label set in a later list to that in an

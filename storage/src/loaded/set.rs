@@ -16,7 +16,7 @@ use crate::summary::edges::Edges;
 pub(crate) struct LoadedSet {
     pub(crate) loaded: Arc<LoadedSeries>,
     pub(crate) range: TimeRange,
-    /// Caches decoded columns.
+    /// Caches decoded columns, unless there are too many.
     pub(crate) columns: Arc<ColumnCache>,
     /// Memory charge, released on drop.
     pub(crate) _charge: Reservation,
@@ -27,6 +27,8 @@ pub(crate) struct LoadedSeries {
     pub(crate) series: Vec<(Labels, SeriesParts)>,
     /// Bytes of the samples.
     pub(crate) encoded_bytes: usize,
+    /// Bytes of all columns in the cache, about.
+    pub(crate) column_bytes: usize,
     /// True if samples may be missing that the selection's windows do not need.
     pub(crate) is_partial: bool,
     /// Boundaries of the wanted windows, if there may be summaries in place of samples.
@@ -71,7 +73,8 @@ impl SeriesSet for LoadedSet {
     fn cursor(&self, series_index: usize) -> Box<dyn Cursor + '_> {
         let (labels, parts) = &self.loaded.series[series_index];
         let TimeRange { start_ms, end_ms } = self.range;
-        let cursor = PartsCursor::new(labels, parts, start_ms, end_ms, Some(&*self.columns));
+        let columns = self.columns.for_query(self.loaded.column_bytes);
+        let cursor = PartsCursor::new(labels, parts, start_ms, end_ms, Some(columns));
         match &self.loaded.edges {
             Some(edges) if parts.has_summaries() => Box::new(cursor.over_summaries(edges)),
             _ => Box::new(cursor),

@@ -160,7 +160,7 @@ async fn load(
     // The order of writing: earlier partitions first, the head last.
     lists.push(found);
     lists.push(newest::found(newest));
-    let Ordered { series, encoded_bytes } =
+    let Ordered { series, encoded_bytes, column_bytes } =
         order(&core.options.sizes, lists, range, edges, budget).await?;
     let needs_samples =
         |(_, parts): &(Labels, SeriesParts)| parts.has_summaries() && !parts.has_facts();
@@ -170,7 +170,15 @@ async fn load(
         return Ok(None);
     }
     let (charged_bytes, held) = (charge.bytes(), HeldOnce::new());
-    let loaded = LoadedSeries { series, encoded_bytes, is_partial, edges, charged_bytes, held };
+    let loaded = LoadedSeries {
+        series,
+        encoded_bytes,
+        column_bytes,
+        is_partial,
+        edges,
+        charged_bytes,
+        held,
+    };
     Ok(Some((SharedSeries::Loaded(Arc::new(loaded)), charge)))
 }
 

@@ -119,6 +119,15 @@ impl Part {
         }
     }
 
+    /// Returns the bytes of its column in the cache; about, if the samples are encoded.
+    pub(crate) fn column_bytes(&self) -> usize {
+        match self {
+            Part::Run(run) => KeptColumn::kept_bytes_of(run.sample_count),
+            Part::Column(column) => column.kept_bytes(),
+            _ => 0,
+        }
+    }
+
     /// Returns the size on the heap without a column; `None` if samples are encoded.
     pub(super) fn decoded_bytes(&self) -> Option<usize> {
         match self {

@@ -3,17 +3,20 @@
 use std::cell::RefCell;
 use std::sync::Arc;
 
-use super::columns::{Column, ColumnCache, KeptColumn};
+use super::columns::{Column, KeptColumn, QueryColumns};
 use super::merged::MergedFloats;
 use super::part::{Floats, Run};
 use crate::chunk::{self, ChunkError, Decoder};
 
-/// Returns the column of a run, and caches it for later queries.
-pub(super) fn column_of(run: &Run, columns: &ColumnCache) -> Result<Arc<KeptColumn>, ChunkError> {
+/// Returns the column of a run.
+pub(super) fn column_of(
+    run: &Run,
+    columns: QueryColumns<'_>,
+) -> Result<Arc<KeptColumn>, ChunkError> {
     match run.column_slot.column() {
         // A longer column also has samples of later parts.
         Some(column) if column.max_ms() == run.max_ms => Ok(column),
-        _ => Ok(columns.put(&run.column_slot, decoded(run)?)),
+        _ => Ok(columns.add(&run.column_slot, decoded(run)?)),
     }
 }
 

@@ -180,6 +180,11 @@ impl SeriesParts {
         self.parts.len()
     }
 
+    /// Returns the bytes of the columns of all parts in the cache; about, for encoded samples.
+    pub(crate) fn column_bytes(&self) -> usize {
+        self.parts.iter().map(Part::column_bytes).sum()
+    }
+
     /// Returns the bytes of all parts.
     pub(crate) fn bytes(&self) -> usize {
         self.parts.iter().map(Part::bytes).sum()

@@ -242,7 +242,7 @@ proptest! {
         for wanted in WANTED {
             let labels = Labels::default();
             let mut cursor =
-                PartsCursor::new(&labels, &parts, i64::MIN, i64::MAX, Some(&cache));
+                PartsCursor::new(&labels, &parts, i64::MIN, i64::MAX, Some(cache.for_query(0)));
             let done = read(&mut cursor, &samples, windows, tile, wanted);
             // Of overlapping windows, samples may cost less.
             let is_of_ends = matches!(wanted, WantedFact::Ends | WantedFact::Difference);
@@ -271,7 +271,8 @@ fn facts_of_even_columns_are_known_across_parts() {
         let windows = Windows { first_end_ms: START_MS + 40_050, step_ms, span_ms: 2_000, count };
         for wanted in WANTED {
             let labels = Labels::default();
-            let mut cursor = PartsCursor::new(&labels, &parts, i64::MIN, i64::MAX, Some(&cache));
+            let mut cursor =
+                PartsCursor::new(&labels, &parts, i64::MIN, i64::MAX, Some(cache.for_query(0)));
             let known = read(&mut cursor, &samples, windows, tile, wanted);
             assert_eq!(known, count, "{wanted:?} {step_ms}");
         }
@@ -290,7 +291,7 @@ fn windows_between_samples_are_empty() {
             for wanted in WANTED {
                 let labels = Labels::default();
                 let mut cursor =
-                    PartsCursor::new(&labels, &parts, i64::MIN, i64::MAX, Some(&cache));
+                    PartsCursor::new(&labels, &parts, i64::MIN, i64::MAX, Some(cache.for_query(0)));
                 read(&mut cursor, &samples, windows, 64, wanted);
             }
         }
@@ -311,7 +312,8 @@ fn a_missing_scrape_hides_no_ends_of_windows() {
         Windows { first_end_ms: START_MS + 2_050, step_ms: 100, span_ms: 2_000, count: 590 };
     for wanted in [WantedFact::Ends, WantedFact::Difference, WantedFact::Increase] {
         let labels = Labels::default();
-        let mut cursor = PartsCursor::new(&labels, &parts, i64::MIN, i64::MAX, Some(&cache));
+        let mut cursor =
+            PartsCursor::new(&labels, &parts, i64::MIN, i64::MAX, Some(cache.for_query(0)));
         assert_eq!(read(&mut cursor, &samples, windows, 512, wanted), 590, "{wanted:?}");
     }
 }

@@ -1,5 +1,8 @@
 //! Slots of columns, and the limit of their total size.
 //!
+//! A query whose columns exceed the limit caches none of its own: each would evict one that it needs
+//! later, and at the next query none would be left.
+//!
 //! Eviction is second chance: a column that was read since the last check is kept once more; the
 //! others are evicted in order of insertion until the limit is met.
 
@@ -18,6 +21,8 @@ use crate::window::Window;
 
 /// Bytes that a column counts in addition to its own, for the slot and the queue.
 const ENTRY_BYTES: usize = 64;
+/// Bytes of a sample in a typical column; between 2 and 16.
+const SAMPLE_BYTES: usize = 3;
 /// Bytes of the slots of a block, and of each of its series.
 const BLOCK_BYTES: usize = 192;
 const SERIES_BYTES: usize = 56;
@@ -83,6 +88,14 @@ pub(crate) struct ColumnCache {
     account: Arc<Account>,
     blocks: Mutex<HashMap<BlockKey, Arc<BlockSlots>, RandomState>>,
     queue: Mutex<Queue>,
+}
+
+/// Columns of one query.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct QueryColumns<'a> {
+    cache: &'a ColumnCache,
+    /// Whether decoded columns are cached.
+    are_kept: bool,
 }
 
 /// Memory that counts in the cache and holds columns of it.
@@ -190,9 +203,21 @@ impl Deref for KeptColumn {
     }
 }
 
+impl KeptColumn {
+    /// Returns the bytes that the column counts in the cache.
+    pub(crate) fn kept_bytes(&self) -> usize {
+        self.column.bytes() + ENTRY_BYTES
+    }
+
+    /// Returns about as many bytes as a column of some samples counts in the cache.
+    pub(crate) fn kept_bytes_of(sample_count: usize) -> usize {
+        ENTRY_BYTES + size_of::<Column>() + SAMPLE_BYTES * sample_count
+    }
+}
+
 impl Drop for KeptColumn {
     fn drop(&mut self) {
-        self.account.release(self.column.bytes() + ENTRY_BYTES);
+        self.account.release(self.kept_bytes());
     }
 }
 
@@ -267,6 +292,11 @@ impl ColumnCache {
         }
     }
 
+    /// Returns the columns of a query, which have about `bytes` in total.
+    pub(crate) fn for_query(&self, bytes: usize) -> QueryColumns<'_> {
+        QueryColumns { cache: self, are_kept: bytes <= self.bytes_max }
+    }
+
     /// Returns the maximum size; 0 if nothing is cached.
     pub(crate) fn bytes_max(&self) -> usize {
         self.bytes_max
@@ -305,9 +335,7 @@ impl ColumnCache {
     /// Puts a column in its slot, and returns it. If the slot has a column up to the same time,
     /// returns that one. A longer column stays in the slot.
     pub(crate) fn put(&self, column_slot: &ColumnSlot, column: Column) -> Arc<KeptColumn> {
-        self.account.misses.fetch_add(1, Ordering::Relaxed);
-        self.account.bytes.fetch_add(column.bytes() + ENTRY_BYTES, Ordering::Relaxed);
-        let kept = Arc::new(KeptColumn { column, account: Arc::clone(&self.account) });
+        let kept = self.lend(column);
         let replaced = {
             let mut column = lock(&column_slot.slot().column);
             match &*column {
@@ -324,6 +352,14 @@ impl ColumnCache {
             block.filled_count.fetch_add(1, Ordering::Relaxed);
         }
         self.admit(column_slot.entry());
+        kept
+    }
+
+    /// Charges a column that is not cached until it is dropped.
+    fn lend(&self, column: Column) -> Arc<KeptColumn> {
+        self.account.misses.fetch_add(1, Ordering::Relaxed);
+        let kept = Arc::new(KeptColumn { column, account: Arc::clone(&self.account) });
+        self.account.bytes.fetch_add(kept.kept_bytes(), Ordering::Relaxed);
         kept
     }
 
@@ -412,6 +448,16 @@ impl ColumnCache {
         let is_empty = |block: &Arc<BlockSlots>| block.filled_count.load(Ordering::Relaxed) == 0;
         if blocks.get(key).is_some_and(is_empty) {
             blocks.remove(key);
+        }
+    }
+}
+
+impl QueryColumns<'_> {
+    /// Returns a decoded column, and puts it in its slot if the columns of the query are cached.
+    pub(crate) fn add(self, column_slot: &ColumnSlot, column: Column) -> Arc<KeptColumn> {
+        match self.are_kept {
+            true => self.cache.put(column_slot, column),
+            false => self.cache.lend(column),
         }
     }
 }

@@ -18,7 +18,8 @@ mod tests;
 mod values;
 
 pub(crate) use cache::{
-    BlockKey, BlockSlots, ColumnCache, ColumnSlot, Evict, Eviction, HeldBytes, KeptColumn, Slot,
+    BlockKey, BlockSlots, ColumnCache, ColumnSlot, Evict, Eviction, HeldBytes, KeptColumn,
+    QueryColumns, Slot,
 };
 pub(crate) use column::Column;
 pub(crate) use extremes::extreme_of;
