@@ -27,7 +27,7 @@ pub struct Sizes {
     /// without new late samples are sealed once they have this many together.
     pub(crate) late_samples_max: u64,
     /// Maximum number of samples of the windows whose series are found in one pass over the head.
-    pub(crate) found_samples: u64,
+    pub(crate) found_samples_max: u64,
     /// Maximum number of series that drop deleted samples in one turn between commits: some hundred
     /// microseconds.
     pub(crate) drop_series_max: u64,
@@ -70,7 +70,7 @@ impl Default for Sizes {
             delete_keys: 10_000,
             late_samples_at_rest: 256 << 10,
             late_samples_max: 8 << 20,
-            found_samples: 4 << 20,
+            found_samples_max: 4 << 20,
             drop_series_max: 256,
             replayed_bytes: 2 << 20,
             compared_series_max: 64,

@@ -62,7 +62,7 @@ pub(crate) fn text_bytes_max(limit: usize) -> usize {
 }
 
 impl Limits {
-    /// Returns a function that tells whether name and value of a label are within the limits.
+    /// Returns a function from name and value of a label to whether they are within the limits.
     #[inline]
     pub(crate) fn fits_label(&self) -> impl Fn(&str, &str) -> bool {
         let [name_bytes_max, value_bytes_max] =

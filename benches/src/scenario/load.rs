@@ -243,8 +243,8 @@ fn body_of(encoder: &RequestEncoder, protocol: Protocol) -> Vec<u8> {
 /// Returns a request with a metric for each name, and all labels as attributes of data points. Counters
 /// are sums with a start timestamp, as OpenTelemetry's libraries send them.
 ///
-/// It is encoded by hand: on two cores, a slow sender changes the cost of the server, whose commits
-/// are then smaller.
+/// It is encoded by hand: a slow sender makes commits smaller, which raises the server's cost of a
+/// sample.
 fn otlp(request: &WriteRequest) -> Vec<u8> {
     const FIXED64: u8 = 1;
     let push_fixed = |out: &mut Vec<u8>, field: u8, bits: u64| {

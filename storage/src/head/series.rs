@@ -233,7 +233,8 @@ impl HeadSeries {
         self.windows.get(at).is_some_and(|w| w.window == window && w.epoch <= epoch_max)
     }
 
-    /// Returns the windows with samples of epochs up to `epoch_max`, each once for each epoch.
+    /// Returns the windows with samples of epochs up to `epoch_max`. A window of several epochs is
+    /// returned once for each.
     pub(crate) fn windows_until(&self, epoch_max: Epoch) -> impl Iterator<Item = Window> {
         self.windows.iter().filter(move |w| w.epoch <= epoch_max).map(|w| w.window)
     }

@@ -144,7 +144,7 @@ impl Twin {
         room.settle(parts.iter_mut());
         let labels = Labels::default();
         let parts = SeriesParts::new(parts, start_ms, end_ms, &labels).unwrap();
-        let columns = are_columns_kept.then(|| self.columns.for_query(0));
+        let columns = are_columns_kept.then(|| self.columns.for_selection(0));
         visit(&mut PartsCursor::new(&labels, &parts, start_ms, end_ms, columns)).unwrap()
     }
 

@@ -16,7 +16,7 @@ use crate::summary::edges::Edges;
 pub(crate) struct LoadedSet {
     pub(crate) loaded: Arc<LoadedSeries>,
     pub(crate) range: TimeRange,
-    /// Caches decoded columns, unless there are too many.
+    /// Caches decoded columns, unless they exceed its limit.
     pub(crate) columns: Arc<ColumnCache>,
     /// Memory charge, released on drop.
     pub(crate) _charge: Reservation,
@@ -27,7 +27,7 @@ pub(crate) struct LoadedSeries {
     pub(crate) series: Vec<(Labels, SeriesParts)>,
     /// Bytes of the samples.
     pub(crate) encoded_bytes: usize,
-    /// Bytes of all columns in the cache, about.
+    /// Minimum bytes of all columns, if they were cached.
     pub(crate) column_bytes: usize,
     /// True if samples may be missing that the selection's windows do not need.
     pub(crate) is_partial: bool,
@@ -73,7 +73,7 @@ impl SeriesSet for LoadedSet {
     fn cursor(&self, series_index: usize) -> Box<dyn Cursor + '_> {
         let (labels, parts) = &self.loaded.series[series_index];
         let TimeRange { start_ms, end_ms } = self.range;
-        let columns = self.columns.for_query(self.loaded.column_bytes);
+        let columns = self.columns.for_selection(self.loaded.column_bytes);
         let cursor = PartsCursor::new(labels, parts, start_ms, end_ms, Some(columns));
         match &self.loaded.edges {
             Some(edges) if parts.has_summaries() => Box::new(cursor.over_summaries(edges)),

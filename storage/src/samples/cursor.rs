@@ -18,7 +18,7 @@ use model::{
 };
 use smallvec::SmallVec;
 
-use super::columns::{Column, KeptColumn, QueryColumns};
+use super::columns::{Column, KeptColumn, SelectionColumns};
 use super::decided::DecidedHistogram;
 use super::facts::SummaryQueue;
 use super::merge::{self, Mixed, MixedSample};
@@ -40,7 +40,7 @@ pub(crate) struct PartsCursor<'a> {
     start_ms: i64,
     end_ms: i64,
     /// Caches decoded columns.
-    columns: Option<QueryColumns<'a>>,
+    columns: Option<SelectionColumns<'a>>,
     /// Ranges of steps that the caller reads, if not everything.
     windows: Option<StepRanges>,
     /// Next part that has not been opened.
@@ -102,7 +102,7 @@ impl<'a> PartsCursor<'a> {
         parts: &'a SeriesParts,
         start_ms: i64,
         end_ms: i64,
-        columns: Option<QueryColumns<'a>>,
+        columns: Option<SelectionColumns<'a>>,
     ) -> PartsCursor<'a> {
         let (windows, open, last_histogram) = (None, Open::None, None);
         let (next, summaries) = (0, None);

@@ -119,10 +119,10 @@ impl Part {
         }
     }
 
-    /// Returns the bytes of its column in the cache; about, if the samples are encoded.
+    /// Returns the bytes that its column counts in the cache; the minimum if the samples are encoded.
     pub(crate) fn column_bytes(&self) -> usize {
         match self {
-            Part::Run(run) => KeptColumn::kept_bytes_of(run.sample_count),
+            Part::Run(run) => KeptColumn::kept_bytes_min(run.sample_count),
             Part::Column(column) => column.kept_bytes(),
             _ => 0,
         }

@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::sync::Arc;
 
-use super::columns::{Column, KeptColumn, QueryColumns};
+use super::columns::{Column, KeptColumn, SelectionColumns};
 use super::merged::MergedFloats;
 use super::part::{Floats, Run};
 use crate::chunk::{self, ChunkError, Decoder};
@@ -11,7 +11,7 @@ use crate::chunk::{self, ChunkError, Decoder};
 /// Returns the column of a run.
 pub(super) fn column_of(
     run: &Run,
-    columns: QueryColumns<'_>,
+    columns: SelectionColumns<'_>,
 ) -> Result<Arc<KeptColumn>, ChunkError> {
     match run.column_slot.column() {
         // A longer column also has samples of later parts.

@@ -180,7 +180,7 @@ impl SeriesParts {
         self.parts.len()
     }
 
-    /// Returns the bytes of the columns of all parts in the cache; about, for encoded samples.
+    /// Returns the bytes that the columns of all parts count in the cache, by [`Part::column_bytes`].
     pub(crate) fn column_bytes(&self) -> usize {
         self.parts.iter().map(Part::column_bytes).sum()
     }

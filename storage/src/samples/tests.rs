@@ -242,7 +242,7 @@ proptest! {
         for wanted in WANTED {
             let labels = Labels::default();
             let mut cursor =
-                PartsCursor::new(&labels, &parts, i64::MIN, i64::MAX, Some(cache.for_query(0)));
+                PartsCursor::new(&labels, &parts, i64::MIN, i64::MAX, Some(cache.for_selection(0)));
             let done = read(&mut cursor, &samples, windows, tile, wanted);
             // Of overlapping windows, samples may cost less.
             let is_of_ends = matches!(wanted, WantedFact::Ends | WantedFact::Difference);
@@ -272,7 +272,7 @@ fn facts_of_even_columns_are_known_across_parts() {
         for wanted in WANTED {
             let labels = Labels::default();
             let mut cursor =
-                PartsCursor::new(&labels, &parts, i64::MIN, i64::MAX, Some(cache.for_query(0)));
+                PartsCursor::new(&labels, &parts, i64::MIN, i64::MAX, Some(cache.for_selection(0)));
             let known = read(&mut cursor, &samples, windows, tile, wanted);
             assert_eq!(known, count, "{wanted:?} {step_ms}");
         }
@@ -290,8 +290,13 @@ fn windows_between_samples_are_empty() {
             let windows = Windows { first_end_ms, step_ms, span_ms, count: 200 };
             for wanted in WANTED {
                 let labels = Labels::default();
-                let mut cursor =
-                    PartsCursor::new(&labels, &parts, i64::MIN, i64::MAX, Some(cache.for_query(0)));
+                let mut cursor = PartsCursor::new(
+                    &labels,
+                    &parts,
+                    i64::MIN,
+                    i64::MAX,
+                    Some(cache.for_selection(0)),
+                );
                 read(&mut cursor, &samples, windows, 64, wanted);
             }
         }
@@ -313,7 +318,7 @@ fn a_missing_scrape_hides_no_ends_of_windows() {
     for wanted in [WantedFact::Ends, WantedFact::Difference, WantedFact::Increase] {
         let labels = Labels::default();
         let mut cursor =
-            PartsCursor::new(&labels, &parts, i64::MIN, i64::MAX, Some(cache.for_query(0)));
+            PartsCursor::new(&labels, &parts, i64::MIN, i64::MAX, Some(cache.for_selection(0)));
         assert_eq!(read(&mut cursor, &samples, windows, 512, wanted), 590, "{wanted:?}");
     }
 }

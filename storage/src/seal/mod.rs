@@ -163,15 +163,18 @@ pub(crate) async fn seal(core: &Arc<Core>, extent: SealExtent) -> Result<bool, S
     first_error.map_or(Ok(is_any), Err)
 }
 
-/// Returns the number of the first windows whose series are found in one pass: one or more, with a
-/// bounded number of samples, so also of slots.
+/// Returns how many of the first windows to search in one pass: at least one, and at most
+/// `found_samples_max` samples in total unless the first one has more. A slot has at least one sample,
+/// so this limits the slots.
 fn group_len(sizes: &Sizes, state: &SealState, windows: &[Window]) -> usize {
     let mut samples = 0;
-    let fits = |window: &&Window| {
-        samples += state.open.get(*window).copied().unwrap_or_default();
-        samples <= sizes.found_samples
-    };
-    windows.iter().take_while(fits).count().max(1)
+    for (at, window) in windows.iter().enumerate() {
+        samples += state.open.get(window).copied().unwrap_or_default();
+        if at > 0 && samples > sizes.found_samples_max {
+            return at;
+        }
+    }
+    windows.len()
 }
 
 /// Encodes all raw samples of ended epochs, and packs the windows that are due, on all cores.

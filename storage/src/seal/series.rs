@@ -32,10 +32,10 @@ pub(super) struct SealedSeries {
 /// Slots of the series of each window, ascending in each shard.
 pub(super) type SlotsByWindow = BTreeMap<Window, Vec<u32>>;
 
-/// Finds the series of several windows in one pass over the head, which may have a million other
-/// series.
+/// Finds the series of several windows in one pass over the head.
 ///
-/// A slot may get another series later, but not one with samples of ended epochs.
+/// A slot may get another series later, but not one with samples of ended epochs, so [`gather`] checks
+/// each slot again.
 pub(super) fn find(core: &Core, windows: &[Window], epoch: Epoch) -> SlotsByWindow {
     let mut slots: SlotsByWindow = windows.iter().map(|window| (*window, Vec::new())).collect();
     core.head.for_each(|slot, series| {

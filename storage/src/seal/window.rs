@@ -12,7 +12,8 @@ use crate::core::seal_state::{Leftovers, SealState};
 use crate::error::StoreError;
 use crate::expiry;
 
-/// Seals the samples of a window in the head up to an epoch, which are of the series in `slots`.
+/// Seals the samples of a window in the head up to an epoch. `slots` are those of all series with such
+/// samples.
 ///
 /// Errors: blocks that are already written stay invisible, and the next tidying deletes them.
 pub(super) async fn seal_window(

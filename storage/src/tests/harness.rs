@@ -81,7 +81,7 @@ impl Sizes {
             delete_keys: 4,
             late_samples_at_rest: 200,
             late_samples_max: 2000,
-            found_samples: 150,
+            found_samples_max: 150,
             drop_series_max: 1,
             replayed_bytes: 200,
             compared_series_max: 1,

@@ -1,7 +1,7 @@
 //! Packed labels of the last data point.
 //!
-//! Series of a metric mostly differ in a few labels, and those of a histogram in one. So all labels,
-//! except for this one and the metric name, are packed once and then copied.
+//! The labels that all series of a data point share are packed once and then copied; the metric name
+//! and `le` or `quantile` are inserted. At the next data point, only changed labels are packed.
 
 use model::METRIC_NAME;
 use model::labels::push_packed;
@@ -9,14 +9,14 @@ use model::labels::push_packed;
 use super::labels::{LabelSet, Refusal};
 use crate::limits::Limits;
 
-/// Packed labels of a [`LabelSet`]: the first ones, without those that are over a limit and all
-/// after them.
+/// Packed labels of a [`LabelSet`], up to the first label over a limit. They are of one series, so
+/// their memory is not charged.
 #[derive(Debug, Default)]
 pub(super) struct PackedLabels {
     bytes: Vec<u8>,
     /// Start of each label.
     starts: Vec<usize>,
-    /// Index of the first label after the metric name; `None` if the set has a metric name.
+    /// Index at which the metric name is inserted; `None` if the set has a metric name.
     name_at: Option<usize>,
 }
 
@@ -40,7 +40,7 @@ impl PackedLabels {
         }
     }
 
-    /// Packs the labels of the set that are absent; the others have to be those of the set.
+    /// Packs the labels of the set that are absent; the others must equal those of the set.
     #[inline]
     pub(super) fn complete(&mut self, set: &LabelSet<'_>, limits: &Limits) {
         if self.starts.is_empty() {

@@ -35,7 +35,7 @@ struct FollowedAttribute<'a> {
     key: Text<'a>,
     /// Index of its label; `None` if a label of the resource or the scope has replaced it.
     label: Option<usize>,
-    /// Its message; `None` if it is not known.
+    /// Its message, to skip an equal one; `None` until the first data point that follows.
     message: Option<&'a [u8]>,
 }
 

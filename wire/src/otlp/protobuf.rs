@@ -278,6 +278,7 @@ impl<'a> EncodedAttributes<'a> {
         mut take: impl FnMut(Reader<'a>) -> Result<bool, DecodeError>,
     ) -> Result<(), DecodeError> {
         let mut point = self.point;
+        debug_assert!(self.number < 16, "the key has one byte");
         let usual_key = (self.number << 3) as u8 | LENGTH;
         while !point.is_at_end() {
             if let Some(nested) = point.short_message(usual_key) {
@@ -357,7 +358,8 @@ fn point_field(
     Ok(())
 }
 
-/// Reads a data point in the encoding of most senders; `None` if it has other fields.
+/// Reads a data point in the encoding of most senders; `None` if it has other fields or another
+/// encoding.
 #[inline]
 fn plain_number_point(mut message: Reader<'_>) -> Option<NumberPoint<'_>> {
     const ATTRIBUTES: u8 = 7 << 3 | LENGTH;

@@ -1,7 +1,7 @@
 //! Slots of columns, and the limit of their total size.
 //!
-//! A query whose columns exceed the limit caches none of its own: each would evict one that it needs
-//! later, and at the next query none would be left.
+//! A selection whose columns exceed the limit adds none: each new column would evict another one of
+//! the same selection, so the next query would find none.
 //!
 //! Eviction is second chance: a column that was read since the last check is kept once more; the
 //! others are evicted in order of insertion until the limit is met.
@@ -21,8 +21,8 @@ use crate::window::Window;
 
 /// Bytes that a column counts in addition to its own, for the slot and the queue.
 const ENTRY_BYTES: usize = 64;
-/// Bytes of a sample in a typical column; between 2 and 16.
-const SAMPLE_BYTES: usize = 3;
+/// Minimum bytes of a sample in a column; the maximum is 16.
+const SAMPLE_BYTES_MIN: usize = 3;
 /// Bytes of the slots of a block, and of each of its series.
 const BLOCK_BYTES: usize = 192;
 const SERIES_BYTES: usize = 56;
@@ -90,9 +90,9 @@ pub(crate) struct ColumnCache {
     queue: Mutex<Queue>,
 }
 
-/// Columns of one query.
+/// Access to the cache for one selection.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct QueryColumns<'a> {
+pub(crate) struct SelectionColumns<'a> {
     cache: &'a ColumnCache,
     /// Whether decoded columns are cached.
     are_kept: bool,
@@ -209,9 +209,9 @@ impl KeptColumn {
         self.column.bytes() + ENTRY_BYTES
     }
 
-    /// Returns about as many bytes as a column of some samples counts in the cache.
-    pub(crate) fn kept_bytes_of(sample_count: usize) -> usize {
-        ENTRY_BYTES + size_of::<Column>() + SAMPLE_BYTES * sample_count
+    /// Estimates the bytes that a column counts in the cache: at least as many.
+    pub(crate) fn kept_bytes_min(sample_count: usize) -> usize {
+        ENTRY_BYTES + size_of::<Column>() + SAMPLE_BYTES_MIN * sample_count
     }
 }
 
@@ -292,9 +292,9 @@ impl ColumnCache {
         }
     }
 
-    /// Returns the columns of a query, which have about `bytes` in total.
-    pub(crate) fn for_query(&self, bytes: usize) -> QueryColumns<'_> {
-        QueryColumns { cache: self, are_kept: bytes <= self.bytes_max }
+    /// Returns the access for a selection whose columns have at least `bytes` in total.
+    pub(crate) fn for_selection(&self, bytes: usize) -> SelectionColumns<'_> {
+        SelectionColumns { cache: self, are_kept: bytes <= self.bytes_max }
     }
 
     /// Returns the maximum size; 0 if nothing is cached.
@@ -335,7 +335,7 @@ impl ColumnCache {
     /// Puts a column in its slot, and returns it. If the slot has a column up to the same time,
     /// returns that one. A longer column stays in the slot.
     pub(crate) fn put(&self, column_slot: &ColumnSlot, column: Column) -> Arc<KeptColumn> {
-        let kept = self.lend(column);
+        let kept = self.charged(column);
         let replaced = {
             let mut column = lock(&column_slot.slot().column);
             match &*column {
@@ -355,8 +355,8 @@ impl ColumnCache {
         kept
     }
 
-    /// Charges a column that is not cached until it is dropped.
-    fn lend(&self, column: Column) -> Arc<KeptColumn> {
+    /// Wraps a column, whose bytes count in the cache until it is dropped.
+    fn charged(&self, column: Column) -> Arc<KeptColumn> {
         self.account.misses.fetch_add(1, Ordering::Relaxed);
         let kept = Arc::new(KeptColumn { column, account: Arc::clone(&self.account) });
         self.account.bytes.fetch_add(kept.kept_bytes(), Ordering::Relaxed);
@@ -452,12 +452,12 @@ impl ColumnCache {
     }
 }
 
-impl QueryColumns<'_> {
-    /// Returns a decoded column, and puts it in its slot if the columns of the query are cached.
+impl SelectionColumns<'_> {
+    /// Returns a decoded column, and puts it in its slot if the columns of the selection are cached.
     pub(crate) fn add(self, column_slot: &ColumnSlot, column: Column) -> Arc<KeptColumn> {
         match self.are_kept {
             true => self.cache.put(column_slot, column),
-            false => self.cache.lend(column),
+            false => self.cache.charged(column),
         }
     }
 }

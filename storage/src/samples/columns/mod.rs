@@ -19,7 +19,7 @@ mod values;
 
 pub(crate) use cache::{
     BlockKey, BlockSlots, ColumnCache, ColumnSlot, Evict, Eviction, HeldBytes, KeptColumn,
-    QueryColumns, Slot,
+    SelectionColumns, Slot,
 };
 pub(crate) use column::Column;
 pub(crate) use extremes::extreme_of;

@@ -362,13 +362,13 @@ fn all_of_many_steps_between_samples_are_filled() {
 }
 
 #[test]
-fn a_query_with_more_columns_than_the_cache_keeps_none_and_evicts_none() {
+fn a_selection_with_more_columns_than_the_cache_keeps_none_and_evicts_none() {
     let cache = ColumnCache::new(20_000);
     let slots: Vec<ColumnSlot> = (0..3).map(|_| ColumnSlot::Frames(Arc::default())).collect();
-    let small = cache.for_query(20_000);
+    let small = cache.for_selection(20_000);
     drop(small.add(&slots[0], column()));
     let bytes = cache.stats().bytes;
-    let large = cache.for_query(20_001);
+    let large = cache.for_selection(20_001);
     for _ in 0..100 {
         let lent = large.add(&slots[1], column());
         assert_eq!(cache.stats().bytes, 2 * bytes, "it counts while it is held");
