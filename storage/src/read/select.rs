@@ -78,9 +78,15 @@ pub(crate) async fn select(
         return set_of(core, kept, range, None, budget);
     }
     let edges = selection.windows.and_then(|windows| Edges::new(windows, range));
+    let preferred = edges.filter(Edges::are_worthwhile);
     // Before everything that it numbers.
     let version = changes.version();
-    let mut loaded = load(core, &pin, selection, edges, budget).await?;
+    let mut loaded = match load(core, &pin, selection, preferred, budget).await {
+        Err(SourceError::OnlySummaries { .. }) if preferred.is_none() && edges.is_some() => {
+            load(core, &pin, selection, edges, budget).await?
+        }
+        loaded => loaded?,
+    };
     if loaded.is_none() {
         loaded = load(core, &pin, selection, None, budget).await?;
     }

@@ -57,6 +57,9 @@ pub(crate) struct PartsCursor<'a> {
 }
 
 /// Group that is being read.
+/// Number of parts that are prefetched ahead.
+const PARTS_AHEAD: usize = 4;
+
 enum Open<'a> {
     None,
     Frame { decoder: Decoder<'a>, part: usize },
@@ -142,6 +145,14 @@ impl<'a> PartsCursor<'a> {
             self.next = group.end;
             group
         })
+    }
+
+    /// Prefetches the next parts.
+    #[inline]
+    pub(super) fn prefetch_parts(&self, next: usize) {
+        let parts = &self.parts.parts;
+        parts.get(next).into_iter().for_each(Part::fetch_samples);
+        parts.get(next + PARTS_AHEAD).into_iter().for_each(Part::fetch);
     }
 
     /// Returns parts by index.
@@ -232,9 +243,11 @@ impl<'a> PartsCursor<'a> {
     pub(super) fn merge(&self, group: Range<usize>) -> Result<MergedFloats, SourceError> {
         let mut in_order_of_writing: Vec<(u32, &Part)> = self.parts.ranked(group).collect();
         in_order_of_writing.sort_by_key(|(rank, _)| *rank);
-        let mut all = MergedFloats::default();
+        let mut parts = in_order_of_writing.into_iter().map(|(_, part)| part);
         let mut scratch = Scratch::new();
-        for (_, part) in in_order_of_writing {
+        parts.next().map_or(Ok(()), |part| self.decode_floats(part, &mut scratch))?;
+        let mut all = MergedFloats::of(&mut scratch);
+        for part in parts {
             scratch.clear();
             self.decode_floats(part, &mut scratch)?;
             all.add_later(&scratch.timestamps, &scratch.values, &scratch.starts);

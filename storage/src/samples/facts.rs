@@ -6,12 +6,13 @@
 use std::collections::VecDeque;
 
 use model::{
-    FilledWindows, SourceError, WINDOWS_MAX, WantedFact, WindowFacts, WindowSamples, Windows,
-    is_stale,
+    FilledWindows, SourceError, TimeRange, WINDOWS_MAX, WantedFact, WindowFacts, WindowSamples,
+    Windows, is_stale,
 };
 
 use super::cursor::PartsCursor;
 use super::part::Part;
+use super::windows::{Falls, Pieces, Place};
 use crate::summary::edges::Edges;
 use crate::summary::{CompensatedSum, Summary, larger, smaller};
 
@@ -141,6 +142,7 @@ impl PartsCursor<'_> {
     ) -> Result<usize, SourceError> {
         let mut read = 0;
         while let Some(group) = self.next_group(end_ms) {
+            self.prefetch_parts(group.end);
             let parts = self.parts_of(group.clone());
             if parts.iter().all(|part| part.times().end_ms <= after_ms) {
                 continue;
@@ -151,18 +153,102 @@ impl PartsCursor<'_> {
                 queue.summaries.extend(summaries.iter().map(stored));
                 continue;
             }
+            if let [_] = parts
+                && let Some(count) = self.divide_in_memory(group.start, queue, wanted)?
+            {
+                read += count;
+                continue;
+            }
             let merged = self.merge(group)?;
-            let (times, values) = (merged.timestamps(), merged.values());
-            read += times.len();
-            let plain = times.iter().zip(values).filter(|(_, value)| !is_stale(**value));
+            let all = merged.timestamps().iter().zip(merged.values());
+            let plain = all.filter(|(_, value)| !is_stale(**value));
             let (times, values): (Vec<i64>, Vec<f64>) = plain.unzip();
+            read += times.len();
             divide(queue, &times, &values, wanted);
         }
         Ok(read)
     }
+
+    /// Adds the summaries of a part in memory like [`divide`]. Returns the number of its samples; `None`,
+    /// without effect, if their facts are not known without reading them one by one.
+    ///
+    /// Errors: damaged bytes.
+    fn divide_in_memory(
+        &mut self,
+        part: usize,
+        queue: &mut SummaryQueue<'_>,
+        wanted: WantedFact,
+    ) -> Result<Option<usize>, SourceError> {
+        if !self.is_in_memory(part)? {
+            return Ok(None);
+        }
+        let range = self.range();
+        let (pieces, end) = self.pieces(part..part + 1, range);
+        let count = if end > part { divide_pieces(queue, &pieces, range, wanted) } else { None };
+        drop(pieces);
+        self.go_to(part + 1, 0);
+        Ok(count)
+    }
 }
 
-/// Adds summaries of samples between boundaries and, for increases, between resets.
+/// Adds the summaries of pieces like [`divide`]. Returns the number of their samples in a range;
+/// `None`, without effect, if a fact is not known.
+fn divide_pieces(
+    queue: &mut SummaryQueue<'_>,
+    pieces: &Pieces<'_>,
+    range: TimeRange,
+    wanted: WantedFact,
+) -> Option<usize> {
+    let first = pieces.after(Place { piece: 0, at: 0 }, range.start_ms.saturating_sub(1));
+    let until = pieces.number(pieces.after(first, range.end_ms));
+    let mut start = pieces.number(first);
+    let count = until - start;
+    let last = until.checked_sub(1).filter(|_| count > 0).map(|number| pieces.place_of(number));
+    let falls = match (wanted, last) {
+        (WantedFact::Increase, Some(last)) => pieces.falls(first, last)?,
+        _ => Falls::default(),
+    };
+    let mut falls = falls.numbers().peekable();
+    let queued = queue.summaries.len();
+    while start < until {
+        let first = pieces.place_of(start);
+        let first_ms = pieces.time(first);
+        let edge_ms = queue.edges.next_edge(first_ms);
+        let end = pieces.number(pieces.after(first, edge_ms)).min(until);
+        while falls.next_if(|fall| *fall <= start).is_some() {}
+        let end = falls.peek().map_or(end, |fall| end.min(*fall));
+        let last = pieces.place_of(end - 1);
+        let mut summary = Summary {
+            last_ms: pieces.time(last),
+            count: (end - start) as u64,
+            last: pieces.value(last),
+            ..Summary::of_one(first_ms, pieces.value(first))
+        };
+        if end - start > 1 {
+            summary.before_last_ms = pieces.time(pieces.place_of(end - 2));
+        }
+        let fact = match wanted {
+            // Without a decrease, the ends are enough.
+            WantedFact::Ends | WantedFact::Difference | WantedFact::Increase => None,
+            WantedFact::Min => Some(&mut summary.min),
+            WantedFact::Max => Some(&mut summary.max),
+            WantedFact::Sum => Some(&mut summary.sum),
+        };
+        if let Some(fact) = fact {
+            let Some(folded) = pieces.folded(first, last, wanted) else {
+                queue.summaries.truncate(queued);
+                return None;
+            };
+            *fact = folded;
+        }
+        queue.summaries.push_back(Queued { summary, is_stored: false });
+        start = end;
+    }
+    Some(count)
+}
+
+/// Adds summaries of samples between boundaries and, for increases, between resets. They have only the
+/// wanted fact.
 fn divide(queue: &mut SummaryQueue<'_>, times: &[i64], values: &[f64], wanted: WantedFact) {
     let mut start = 0;
     while let Some(first_ms) = times.get(start) {
@@ -172,8 +258,16 @@ fn divide(queue: &mut SummaryQueue<'_>, times: &[i64], values: &[f64], wanted: W
             let falls = values[start..end].windows(2).position(|pair| pair[1] < pair[0]);
             end = falls.map_or(end, |at| start + at + 1);
         }
-        let summary = Summary::of_any(&times[start..end], &values[start..end]);
-        queue.summaries.extend(summary.map(|summary| Queued { summary, is_stored: false }));
+        let (times, values) = (&times[start..end], &values[start..end]);
+        if let Some(mut summary) = Summary::of_ends(times, values) {
+            match wanted {
+                // Without a decrease, the ends are enough.
+                WantedFact::Ends | WantedFact::Difference | WantedFact::Increase => {}
+                WantedFact::Min | WantedFact::Max => summary.set_extremes(values),
+                WantedFact::Sum => summary.set_sum(values),
+            }
+            queue.summaries.push_back(Queued { summary, is_stored: false });
+        }
         start = end;
     }
 }

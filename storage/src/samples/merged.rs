@@ -1,8 +1,11 @@
 //! Floats of parts that overlap, merged in order of time.
 
+use std::mem::take;
+
 use model::SampleBatch;
 
 use super::part::push_starts;
+use super::scratch::Scratch;
 
 /// Floats with ascending times.
 #[derive(Debug, Default)]
@@ -14,6 +17,15 @@ pub(crate) struct MergedFloats {
 }
 
 impl MergedFloats {
+    /// Takes the floats of the first part.
+    pub(crate) fn of(first: &mut Scratch) -> MergedFloats {
+        MergedFloats {
+            timestamps: take(&mut first.timestamps),
+            values: take(&mut first.values),
+            starts: take(&mut first.starts),
+        }
+    }
+
     /// Adds floats that were written later: of two samples of one time, theirs stays. Their times
     /// ascend.
     pub(crate) fn add_later(&mut self, timestamps: &[i64], values: &[f64], starts: &[i64]) {

@@ -138,11 +138,13 @@ impl Part {
         }
     }
 
-    /// Prefetches a column.
+    /// Prefetches a column or summaries.
     #[inline]
     pub(crate) fn fetch(&self) {
-        if let Part::Column(column) = self {
-            prefetch(&**column);
+        match self {
+            Part::Column(column) => prefetch(&**column),
+            Part::Summaries(summaries) => prefetch(&**summaries),
+            _ => {}
         }
     }
 

@@ -9,7 +9,8 @@ use crate::chunk::{self, ChunkError, Decoder, Encoding};
 
 /// Reusable buffers for floats.
 pub(crate) struct Scratch {
-    batch: Box<SampleBatch>,
+    /// Created when the first frame is decoded.
+    batch: Option<Box<SampleBatch>>,
     /// Decoded times.
     pub(crate) timestamps: Vec<i64>,
     /// Decoded values.
@@ -25,7 +26,7 @@ impl Scratch {
     /// Creates empty buffers.
     pub(crate) fn new() -> Scratch {
         Scratch {
-            batch: SampleBatch::new(),
+            batch: None,
             timestamps: Vec::new(),
             values: Vec::new(),
             starts: Vec::new(),
@@ -44,11 +45,12 @@ impl Scratch {
     /// Decodes a frame of floats, and appends its samples.
     pub(crate) fn decode(&mut self, bytes: &[u8]) -> Result<(), ChunkError> {
         let mut decoder = Decoder::open(bytes)?;
+        let batch = self.batch.get_or_insert_with(SampleBatch::new);
         loop {
-            self.batch.clear();
-            let advance = decoder.next_batch(i64::MAX, &mut self.batch)?;
-            let (timestamps, values) = self.batch.samples();
-            push_starts(&mut self.starts, self.timestamps.len(), &self.batch.starts);
+            batch.clear();
+            let advance = decoder.next_batch(i64::MAX, batch)?;
+            let (timestamps, values) = batch.samples();
+            push_starts(&mut self.starts, self.timestamps.len(), &batch.starts);
             self.timestamps.extend_from_slice(timestamps);
             self.values.extend_from_slice(values);
             if advance != model::Advance::Full {

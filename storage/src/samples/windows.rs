@@ -23,7 +23,7 @@ use smallvec::SmallVec;
 use super::columns::{FoundSamples, WholeSum, extreme_of};
 use super::piece::Piece;
 use super::repeated::{Repetition, spread};
-use falls::Falls;
+pub(super) use falls::Falls;
 
 /// Minimum number of repeating windows to process together.
 const ALIKE_MIN: usize = 4;
@@ -127,12 +127,12 @@ impl<'a> Pieces<'a> {
     }
 
     #[inline]
-    fn time(&self, place: Place) -> i64 {
+    pub(super) fn time(&self, place: Place) -> i64 {
         self.pieces[place.piece].time(place.at)
     }
 
     #[inline]
-    fn value(&self, place: Place) -> f64 {
+    pub(super) fn value(&self, place: Place) -> f64 {
         self.pieces[place.piece].value(place.at)
     }
 
@@ -314,14 +314,15 @@ impl<'a> Pieces<'a> {
 
     /// Writes the value of a sample to `out`, and then every `stride`th.
     #[inline]
-    fn read_strided(&self, first: Place, stride: usize, out: &mut [f64]) {
-        let mut done = 0;
-        while done < out.len() {
-            let place = self.moved(first, done * stride);
+    fn read_strided(&self, first: Place, stride: usize, mut out: &mut [f64]) {
+        let (mut place, mut passed) = (first, 0);
+        while !out.is_empty() {
+            place = self.moved(place, passed);
             let piece = &self.pieces[place.piece];
-            let count = ((piece.len() - 1 - place.at) / stride + 1).min(out.len() - done);
-            piece.read_strided(place.at, stride, &mut out[done..done + count]);
-            done += count;
+            let count = ((piece.len() - 1 - place.at) / stride + 1).min(out.len());
+            let (of_piece, rest) = out.split_at_mut(count);
+            piece.read_strided(place.at, stride, of_piece);
+            (passed, out) = (count * stride, rest);
         }
     }
 
@@ -418,9 +419,10 @@ impl<'a> Pieces<'a> {
         wanted: WantedFact,
         facts: &mut [f64],
     ) -> usize {
-        let mut done = 0;
+        let (mut from, mut to) = (first, last);
+        let (mut done, mut passed) = (0, 0);
         while done < facts.len() {
-            let (from, to) = (self.moved(first, done * stride), self.moved(last, done * stride));
+            (from, to) = (self.moved(from, passed), self.moved(to, passed));
             let piece = &self.pieces[from.piece];
             if from.piece == to.piece {
                 let fitting = ((piece.len() - 1 - to.at) / stride + 1).min(facts.len() - done);
@@ -431,12 +433,14 @@ impl<'a> Pieces<'a> {
                 };
                 if is_known {
                     done += fitting;
+                    passed = fitting * stride;
                     continue;
                 }
             }
             let Some(known) = self.folded(from, to, wanted) else { break };
             facts[done] = known;
             done += 1;
+            passed = stride;
         }
         done
     }
@@ -549,7 +553,7 @@ impl<'a> Pieces<'a> {
 
     /// Returns the place of a sample.
     #[inline]
-    fn place_of(&self, number: usize) -> Place {
+    pub(super) fn place_of(&self, number: usize) -> Place {
         let piece = self.numbers.partition_point(|first| *first <= number) - 1;
         Place { piece, at: number - self.numbers[piece] }
     }
@@ -565,7 +569,7 @@ impl<'a> Pieces<'a> {
 
     /// Returns the extreme or the sum of all values from `first` to `last`; `None` if it is not
     /// known.
-    fn folded(&self, first: Place, last: Place, wanted: WantedFact) -> Option<f64> {
+    pub(super) fn folded(&self, first: Place, last: Place, wanted: WantedFact) -> Option<f64> {
         let ranges = (first.piece..=last.piece).map(|at| {
             let piece = &self.pieces[at];
             let start = if at == first.piece { first.at } else { 0 };

@@ -9,6 +9,9 @@ use crate::window::{WINDOW_MS, Window};
 /// read: in this time there is hardly more than one sample.
 const TAIL_MAX_MS: i64 = 5 * 60 * 1000;
 
+/// Number of windows of the store by which those of a query are judged: their boundaries repeat.
+const JUDGED_MAX: usize = 1_000;
+
 /// Samples of a selection that are not read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Replaced {
@@ -68,6 +71,13 @@ impl Edges {
         let windows = Windows { first_end_ms: 0, step_ms: 0, span_ms: i64::MAX, count: 1 };
         let (range, replaced) = (TimeRange::ALL, Replaced::ByFacts);
         Edges { windows, range, replaced, needs_resets: false }
+    }
+
+    /// Returns the boundaries of any windows, whose facts are wanted.
+    #[cfg(test)]
+    pub(crate) fn of_windows(windows: Windows) -> Edges {
+        let (range, replaced) = (TimeRange::ALL, Replaced::ByFacts);
+        Edges { windows, range, replaced, needs_resets: true }
     }
 
     /// Returns which samples summaries replace.
@@ -147,6 +157,18 @@ impl Edges {
             self.next_end(after_ms) >= end_ms
                 && (self.replaced == Replaced::ByNewest || starts_late())
         })
+    }
+
+    /// Returns whether summaries are likely to replace at least half of the samples. With fewer of them
+    /// the samples alone are read faster, as the columns of a whole range.
+    pub(crate) fn are_worthwhile(&self) -> bool {
+        if self.replaced != Replaced::ByFacts {
+            return true;
+        }
+        let [first, last] = [self.range.start_ms, self.range.end_ms].map(Window::of);
+        let judged = (first.number()..=last.number()).take(JUDGED_MAX).map(Window::new);
+        let suited = judged.clone().filter(|window| self.suit(*window)).count();
+        suited * 2 >= judged.count()
     }
 
     /// Adds the summary of the next samples, merged with the last one where no boundary divides them.

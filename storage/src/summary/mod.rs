@@ -92,25 +92,41 @@ impl Summary {
     }
 
     /// Returns the summary of ascending samples, which may be NaN or infinite.
-    pub(crate) fn of_any(times: &[i64], values: &[f64]) -> Option<Summary> {
-        let (first, last) = (*values.first()?, *values.last()?);
-        let mut found = Summary::of_one(*times.first()?, first);
-        let mut sum = CompensatedSum::default();
-        for value in values {
-            sum.add(*value);
-            found.min = smaller(found.min, *value);
-            found.max = larger(found.max, *value);
-        }
+    fn of_any(times: &[i64], values: &[f64]) -> Option<Summary> {
+        let mut found = Summary::of_ends(times, values)?;
+        found.set_extremes(values);
+        found.set_sum(values);
         let falls = values.windows(2).filter(|pair| pair[1] < pair[0]);
         found.resets = falls.map(|pair| pair[0]).sum::<f64>() + 0.0;
-        (found.sum, found.sum_rest) = sum.parts();
-        found.last = last;
-        found.last_ms = *times.last()?;
-        found.count = times.len() as u64;
-        if let Some(at) = times.len().checked_sub(2) {
-            found.before_last_ms = times[at];
-        }
         Some(found)
+    }
+
+    /// Returns the summary of ascending samples that knows only their number and both ends.
+    pub(crate) fn of_ends(times: &[i64], values: &[f64]) -> Option<Summary> {
+        let (first, last) = (*values.first()?, *values.last()?);
+        let before_last = times.len().checked_sub(2).map(|at| times[at]);
+        Some(Summary {
+            last_ms: *times.last()?,
+            before_last_ms: before_last.unwrap_or(i64::MIN),
+            count: times.len() as u64,
+            last,
+            ..Summary::of_one(*times.first()?, first)
+        })
+    }
+
+    /// Sets the smallest and the largest of some values.
+    pub(crate) fn set_extremes(&mut self, values: &[f64]) {
+        for value in values {
+            self.min = smaller(self.min, *value);
+            self.max = larger(self.max, *value);
+        }
+    }
+
+    /// Sets the sum of some values.
+    pub(crate) fn set_sum(&mut self, values: &[f64]) {
+        let mut sum = CompensatedSum::default();
+        values.iter().for_each(|value| sum.add(*value));
+        (self.sum, self.sum_rest) = sum.parts();
     }
 
     /// Returns the value before a decrease between these samples and the next ones, or 0.

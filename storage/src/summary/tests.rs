@@ -151,6 +151,24 @@ fn long_edges() -> Edges {
     Edges::new(wanted, TimeRange::new(-14_999, 4 * step_ms)).unwrap()
 }
 
+#[test]
+fn summaries_are_worthwhile_if_they_replace_half_of_the_samples() {
+    let day_ms = 24 * BUCKET_MS;
+    let are_worthwhile = |off_ms: i64, step_ms: i64| {
+        let count = (30 * day_ms / step_ms) as usize;
+        let windows = Windows { first_end_ms: day_ms + off_ms, step_ms, span_ms: step_ms, count };
+        let wanted = WantedWindows { windows, part: WindowPart::FactsWithIncrease };
+        let range = TimeRange::new(windows.after_ms(0) + 1, windows.end_ms(count - 1));
+        Edges::new(wanted, range).unwrap().are_worthwhile()
+    };
+    let minute_ms = BUCKET_MS / 60;
+    assert!([1, 2, 5, 24].iter().all(|hours| are_worthwhile(0, hours * BUCKET_MS)));
+    assert!([61, 84, 97, 130].iter().all(|minutes| !are_worthwhile(0, minutes * minute_ms)));
+    assert!(!are_worthwhile(20 * minute_ms, 3 * BUCKET_MS));
+    assert!(are_worthwhile(20 * minute_ms, 5 * BUCKET_MS));
+    assert!(are_worthwhile(20 * minute_ms, day_ms));
+}
+
 /// Returns the summaries of a counter's hours from the first to before the last window of the store.
 fn hours_of(windows: std::ops::Range<i64>) -> Vec<Summary> {
     let of = |number: i64| {

@@ -120,7 +120,11 @@ impl PartsCursor<'_> {
 
     /// Returns the pieces of parts in memory that may have samples in a range of time, up to the
     /// first one with too many staleness markers. Returns also the index of the part after them.
-    fn pieces(&self, parts: Range<usize>, times: TimeRange) -> (Pieces<'_>, usize) {
+    pub(in crate::samples) fn pieces(
+        &self,
+        parts: Range<usize>,
+        times: TimeRange,
+    ) -> (Pieces<'_>, usize) {
         let mut pieces = Pieces::new();
         let end = parts.end;
         for part in parts {
@@ -169,7 +173,7 @@ impl PartsCursor<'_> {
     }
 
     /// Moves to a sample of a part; all parts that were read before are groups of their own.
-    fn go_to(&mut self, part: usize, at: usize) {
+    pub(in crate::samples) fn go_to(&mut self, part: usize, at: usize) {
         self.decoded.retain(|(of, _)| *of >= part);
         self.next = part;
         if at == 0 {
@@ -193,7 +197,7 @@ impl PartsCursor<'_> {
 
     /// Returns whether a part is a group of its own with floats in memory; decodes its run. Runs are
     /// decoded even if no window reads them: otherwise each query would have to read their blocks.
-    fn is_in_memory(&mut self, part: usize) -> Result<bool, SourceError> {
+    pub(in crate::samples) fn is_in_memory(&mut self, part: usize) -> Result<bool, SourceError> {
         if self.parts.group_end(part) != part + 1 {
             return Ok(false);
         }

@@ -18,11 +18,11 @@ struct Fall {
 
 /// Decreases in some windows, ascending.
 #[derive(Default)]
-pub(super) struct Falls(SmallVec<[Fall; 8]>);
+pub(crate) struct Falls(SmallVec<[Fall; 8]>);
 
 impl Pieces<'_> {
     /// Returns the decreases after `first` and up to `last`; `None` if they are not known.
-    pub(super) fn falls(&self, first: Place, last: Place) -> Option<Falls> {
+    pub(crate) fn falls(&self, first: Place, last: Place) -> Option<Falls> {
         let mut all = SmallVec::new();
         for at in first.piece..=last.piece {
             let (piece, number) = (&self.pieces[at], self.numbers[at]);
@@ -47,6 +47,11 @@ impl Pieces<'_> {
 }
 
 impl Falls {
+    /// Returns the numbers of the samples after each decrease, ascending.
+    pub(crate) fn numbers(&self) -> impl Iterator<Item = usize> {
+        self.0.iter().map(|fall| fall.number)
+    }
+
     /// Adds the values before the decreases to the increases of windows whose samples repeat `stride`
     /// samples later; `ends` are the numbers of the first and last samples of the first period.
     /// Returns the number of windows up to the first one with too many decreases.
