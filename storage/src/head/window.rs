@@ -18,6 +18,7 @@ use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 use model::{HistogramSample, ResetHint, TimeRange, prefetch};
+use smallvec::SmallVec;
 
 use crate::chunk::{FrameHeader, HistogramEncoder, encode_histograms};
 use crate::epoch::Epoch;
@@ -495,7 +496,8 @@ impl OpenWindow {
             parts.push(Part::Column(Arc::clone(column)));
             return true;
         }
-        let headers: Result<Vec<_>, _> = self.frames.iter().map(|f| FrameHeader::read(f)).collect();
+        let headers = self.frames.iter().map(|frame| FrameHeader::read(frame));
+        let headers: Result<SmallVec<[_; 4]>, _> = headers.collect();
         let Ok(headers) = headers else { return false };
         // A column that was decoded earlier has the late samples.
         let late = match self.late.as_deref().filter(|_| before.is_none()) {

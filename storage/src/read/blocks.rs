@@ -11,6 +11,7 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use futures::stream::{self, StreamExt, TryStreamExt};
 use model::{Budget, Labels, Reservation, SourceError, TimeRange};
+use smallvec::SmallVec;
 
 use super::summaries::{self, WantedSummaries};
 use crate::block::{self, BlockEntry};
@@ -401,7 +402,7 @@ impl ReadBlock<'_> {
         let damaged = |error: ChunkError| {
             error.at(labels.to_string(), format!("key {}", keys::printable(&self.key)))
         };
-        let headers: Vec<(usize, FrameHeader)> =
+        let headers: SmallVec<[(usize, FrameHeader); 2]> =
             chunk::frames(frames).collect::<Result<_, _>>().map_err(damaged)?;
         let are_floats = headers.iter().all(|(_, header)| !header.encoding.is_histograms());
         let times = WantedTimes { edges: self.times.edges.filter(|_| are_floats), ..self.times };
@@ -415,7 +416,7 @@ impl ReadBlock<'_> {
             parts.push(match column_slot.column() {
                 Some(column) => Part::Column(column),
                 None => {
-                    let frames = vec![frames.clone()];
+                    let frames = SmallVec::from_buf([frames.clone()]);
                     Part::Run(Box::new(Run {
                         before: None,
                         frames,

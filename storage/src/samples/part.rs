@@ -29,6 +29,9 @@ pub(crate) enum Part {
     Summaries(Vec<Summary>),
 }
 
+/// Maximum number of bytes of a frame that are prefetched.
+const FETCHED_BYTES: usize = 512;
+
 /// Parts of one series; mostly few, which need no heap.
 pub(crate) type Parts = SmallVec<[Part; 4]>;
 
@@ -48,8 +51,8 @@ pub(crate) struct Frame {
 pub(crate) struct Run {
     /// First samples, decoded earlier; frames may repeat some of them.
     pub(crate) before: Option<Arc<KeptColumn>>,
-    /// Single frames, or several frames end to end.
-    pub(crate) frames: Vec<Bytes>,
+    /// Single frames, or several frames end to end; mostly one.
+    pub(crate) frames: SmallVec<[Bytes; 1]>,
     /// Samples that were written later than the frames, inside their range of time.
     pub(crate) late: Option<Box<LateFloats>>,
     /// Prefix of the block's key; `None` for the head.
@@ -138,21 +141,32 @@ impl Part {
         }
     }
 
-    /// Prefetches a column or summaries.
+    /// Prefetches what the part points to.
     #[inline]
     pub(crate) fn fetch(&self) {
         match self {
             Part::Column(column) => prefetch(&**column),
+            Part::Run(run) => prefetch(&**run),
+            Part::Frame(frame) => prefetch(&**frame),
             Part::Summaries(summaries) => prefetch(&**summaries),
-            _ => {}
+            // The list is shared with the series before.
+            Part::Tail(tail) => prefetch(tail.samples()),
+            Part::Floats(_) | Part::Histograms(_) => {}
         }
     }
 
-    /// Prefetches the first samples of a column that is in the CPU cache.
+    /// Prefetches the first samples of a part that [`Part::fetch`] has fetched.
     #[inline]
     pub(crate) fn fetch_samples(&self) {
-        if let Part::Column(column) = self {
-            column.fetch(0);
+        let start_of = |bytes: &Bytes| prefetch(&bytes[..bytes.len().min(FETCHED_BYTES)]);
+        match self {
+            Part::Column(column) => column.fetch(0),
+            Part::Run(run) => {
+                run.column_slot.fetch();
+                run.frames.first().into_iter().for_each(start_of);
+            }
+            Part::Frame(frame) => start_of(&frame.bytes),
+            Part::Tail(_) | Part::Floats(_) | Part::Histograms(_) | Part::Summaries(_) => {}
         }
     }
 

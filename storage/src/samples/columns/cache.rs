@@ -266,6 +266,12 @@ impl ColumnSlot {
         self.slot().column()
     }
 
+    /// Prefetches the slot.
+    #[inline]
+    pub(crate) fn fetch(&self) {
+        prefetch(self.slot());
+    }
+
     fn slot(&self) -> &Slot {
         match self {
             ColumnSlot::Frames(slot) => slot,
