@@ -20,7 +20,7 @@ use std::collections::BTreeSet;
 use std::hash::BuildHasher;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError, RwLock, RwLockReadGuard};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
 
 use foldhash::fast::RandomState;
 use hashbrown::HashTable;
@@ -224,15 +224,26 @@ impl Head {
         let Matching { generation, mut slots, mut is_ordered } = matching;
         if slots.len() > self.compared_series_max && slots.len() * ORDER_SHARE > self.series_count()
         {
-            let all = || {
-                let mut all = Vec::with_capacity(self.series_count());
-                self.for_each(|slot, series| all.push((series.labels.clone(), slot)));
-                all
-            };
-            slots = sort_like(&self.order.slots(generation, all), &slots);
+            slots = sort_like(&self.ordered_slots(generation), &slots);
             is_ordered = true;
         }
         Matching { generation, slots, is_ordered }
+    }
+
+    /// Returns the slots of all series that were filed, in the order of their labels.
+    fn ordered_slots(&self, generation: u64) -> Arc<[u32]> {
+        self.order.slots(generation, || {
+            let mut all = Vec::with_capacity(self.series_count());
+            self.for_each(|slot, series| all.push((series.labels.clone(), slot)));
+            all
+        })
+    }
+
+    /// Sorts the series by labels if there are many, so that no selection has to.
+    pub(crate) fn keep_order(&self) {
+        if self.series_count() >= self.order.halved_len_min {
+            self.ordered_slots(self.generation());
+        }
     }
 
     /// Returns whether visits are in the order of the labels.

@@ -1,7 +1,8 @@
 //! The order of the head's series by labels, so that selections need not sort them.
 //!
-//! The first large selection builds it. From then on, new series wait in a list until the next
-//! large selection merges them into the order.
+//! The maintenance builds it if there are many series, otherwise the first large selection. From then
+//! on, new series wait in a list until either merges them into the order, without those that were
+//! removed.
 
 use std::cmp::Ordering;
 use std::sync::{Arc, Mutex};
@@ -16,7 +17,7 @@ type OrderedSeries = (Labels, u32);
 /// Order of the series, built on demand.
 pub(super) struct HeadOrder {
     /// Series from which two threads sort them.
-    halved_len_min: usize,
+    pub(super) halved_len_min: usize,
     /// Series that are not in the order yet; `None` while there is no order.
     waiting: Mutex<Option<Vec<OrderedSeries>>>,
     sorted: Mutex<Sorted>,
@@ -53,24 +54,36 @@ impl HeadOrder {
         all: impl Fn() -> Vec<OrderedSeries>,
     ) -> Arc<[u32]> {
         let mut sorted = lock(&self.sorted);
-        let new = {
-            let mut waiting = lock(&self.waiting);
-            if sorted.generation != generation || waiting.is_none() {
-                *waiting = Some(Vec::new());
-                None
-            } else {
-                waiting.as_mut().map(std::mem::take)
-            }
-        };
+        let new = lock(&self.waiting).replace(Vec::new());
+        let is_current = sorted.generation == generation;
         let entries = match new {
-            Some(new) if new.is_empty() => return Arc::clone(&sorted.slots),
-            Some(new) => merged(std::mem::take(&mut sorted.entries), sort_label_sets(new)),
+            Some(new) if new.is_empty() && is_current => return Arc::clone(&sorted.slots),
+            Some(new) => {
+                let mut entries = merged(std::mem::take(&mut sorted.entries), sort_label_sets(new));
+                if !is_current {
+                    retain(&mut entries, all());
+                }
+                entries
+            }
             None => sort_halves(all(), self.halved_len_min),
         };
         let slots = entries.iter().map(|(_, slot)| *slot).collect();
         *sorted = Sorted { entries, slots, generation };
         Arc::clone(&sorted.slots)
     }
+}
+
+/// Removes the entries that are not in `all`: their series was removed.
+fn retain(entries: &mut Vec<OrderedSeries>, all: Vec<OrderedSeries>) {
+    let mut by_slot: Vec<Option<Labels>> = Vec::with_capacity(all.len());
+    for (labels, slot) in all {
+        let slot = slot as usize;
+        by_slot.resize(by_slot.len().max(slot + 1), None);
+        by_slot[slot] = Some(labels);
+    }
+    entries.retain(|(labels, slot)| {
+        by_slot.get(*slot as usize).and_then(Option::as_ref) == Some(labels)
+    });
 }
 
 /// Sorts entries, many of them on two threads.
@@ -104,4 +117,59 @@ fn merged(left: Vec<OrderedSeries>, right: Vec<OrderedSeries>) -> Vec<OrderedSer
     all.extend(left);
     all.extend(right);
     all
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[derive(Debug, Clone)]
+    enum Op {
+        /// Adds a series of this number in a free slot.
+        Add(u8, u32),
+        Remove(u32),
+        Read,
+    }
+
+    fn op() -> impl Strategy<Value = Op> {
+        prop_oneof![
+            4 => (0_u8..30, 0_u32..40).prop_map(|(number, slot)| Op::Add(number, slot)),
+            2 => (0_u32..40).prop_map(Op::Remove),
+            1 => Just(Op::Read),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn series_are_in_order_after_any_changes(ops in prop::collection::vec(op(), 1..80)) {
+            let order = HeadOrder::new(8);
+            let mut series: BTreeMap<u32, Labels> = BTreeMap::new();
+            let mut generation = 0;
+            for op in ops.into_iter().chain([Op::Read]) {
+                match op {
+                    Op::Add(number, slot) => {
+                        let name = format!("{number:03}");
+                        let labels = Labels::from_pairs([("n", name.as_str())]);
+                        if series.contains_key(&slot) || series.values().any(|l| *l == labels) {
+                            continue;
+                        }
+                        series.insert(slot, labels.clone());
+                        order.note(&[(slot, labels)]);
+                    }
+                    Op::Remove(slot) => generation += u64::from(series.remove(&slot).is_some()),
+                    Op::Read => {
+                        let all = || series.iter().map(|(slot, l)| (l.clone(), *slot)).collect();
+                        let mut expected: Vec<OrderedSeries> = all();
+                        expected.sort();
+                        let expected: Vec<u32> = expected.iter().map(|(_, slot)| *slot).collect();
+                        prop_assert_eq!(&*order.slots(generation, all), &expected[..]);
+                    }
+                }
+            }
+        }
+    }
 }

@@ -7,6 +7,7 @@ use std::time::Duration;
 use crate::delete::TOMBSTONES_MAX;
 use crate::error::StoreError;
 use crate::expiry;
+use crate::parallel::shares::apart;
 use crate::seal;
 
 use crate::core::Core;
@@ -118,6 +119,9 @@ pub(super) async fn expire_forever(core: Arc<Core>) {
 pub(super) async fn maintain_forever(core: Arc<Core>) {
     let (mut has_failed, mut has_more) = (false, false);
     loop {
+        let shared = Arc::clone(&core);
+        // At once after a start, too. A failure leaves it to the next selection.
+        let _ = apart(move || shared.head.keep_order()).await;
         tokio::select! {
             () = std::future::ready(()), if has_more => {}
             () = tokio::time::sleep(MAINTAIN_INTERVAL) => {}
