@@ -239,9 +239,10 @@ impl Head {
         })
     }
 
-    /// Sorts the series by labels if there are many, so that no selection has to.
+    /// Sorts the series by labels, so that no selection has to, if there are many or if a selection has
+    /// sorted them before.
     pub(crate) fn keep_order(&self) {
-        if self.series_count() >= self.order.halved_len_min {
+        if self.order.is_wanted(self.series_count()) {
             self.ordered_slots(self.generation());
         }
     }

@@ -1,11 +1,12 @@
 //! The order of the head's series by labels, so that selections need not sort them.
 //!
-//! The maintenance builds it if there are many series, otherwise the first large selection. From then
-//! on, new series wait in a list until either merges them into the order, without those that were
-//! removed.
+//! A background task builds it if there are many series, otherwise the first large selection. From
+//! then on, new series wait in a list until either merges them into the order. Series that were removed
+//! are dropped then.
 
 use std::cmp::Ordering;
 use std::sync::{Arc, Mutex};
+use std::thread;
 
 use model::{Labels, sort_label_sets};
 
@@ -17,7 +18,7 @@ type OrderedSeries = (Labels, u32);
 /// Order of the series, built on demand.
 pub(super) struct HeadOrder {
     /// Series from which two threads sort them.
-    pub(super) halved_len_min: usize,
+    halved_len_min: usize,
     /// Series that are not in the order yet; `None` while there is no order.
     waiting: Mutex<Option<Vec<OrderedSeries>>>,
     sorted: Mutex<Sorted>,
@@ -38,6 +39,12 @@ impl HeadOrder {
         HeadOrder { halved_len_min, waiting: Mutex::default(), sorted: Mutex::default() }
     }
 
+    /// Returns whether the order is to be kept: there are many series, or it exists. Then new series
+    /// wait, and must not become too many.
+    pub(super) fn is_wanted(&self, series_count: usize) -> bool {
+        series_count >= self.halved_len_min || lock(&self.waiting).is_some()
+    }
+
     /// Notes new series, before they can be selected.
     pub(super) fn note(&self, series: &[(u32, Labels)]) {
         if let Some(waiting) = &mut *lock(&self.waiting) {
@@ -55,11 +62,14 @@ impl HeadOrder {
     ) -> Arc<[u32]> {
         let mut sorted = lock(&self.sorted);
         let new = lock(&self.waiting).replace(Vec::new());
-        let is_current = sorted.generation == generation;
+        let is_current = sorted.generation >= generation;
         let entries = match new {
             Some(new) if new.is_empty() && is_current => return Arc::clone(&sorted.slots),
             Some(new) => {
-                let mut entries = merged(std::mem::take(&mut sorted.entries), sort_label_sets(new));
+                let mut new = sort_halves(new, self.halved_len_min);
+                // A series that was removed may have come again.
+                new.dedup();
+                let mut entries = merged(std::mem::take(&mut sorted.entries), new);
                 if !is_current {
                     retain(&mut entries, all());
                 }
@@ -68,6 +78,7 @@ impl HeadOrder {
             None => sort_halves(all(), self.halved_len_min),
         };
         let slots = entries.iter().map(|(_, slot)| *slot).collect();
+        let generation = generation.max(sorted.generation);
         *sorted = Sorted { entries, slots, generation };
         Arc::clone(&sorted.slots)
     }
@@ -91,16 +102,21 @@ fn sort_halves(mut entries: Vec<OrderedSeries>, halved_len_min: usize) -> Vec<Or
     if entries.len() < halved_len_min {
         return sort_label_sets(entries);
     }
-    let half = entries.split_off(entries.len() / 2);
-    std::thread::scope(|scope| {
-        let sorting = scope.spawn(|| sort_label_sets(half));
+    let half = Mutex::new(entries.split_off(entries.len() / 2));
+    let sort_half = || sort_label_sets(std::mem::take(&mut *lock(&half)));
+    thread::scope(|scope| {
+        let sorting = thread::Builder::new().spawn_scoped(scope, sort_half);
         let entries = sort_label_sets(entries);
-        let half = sorting.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        let half = match sorting {
+            Ok(sorting) => sorting.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)),
+            // There are no more threads.
+            Err(_) => sort_half(),
+        };
         merged(entries, half)
     })
 }
 
-/// Merges two sorted lists and removes duplicates.
+/// Merges two sorted lists; an entry that both have stays once.
 fn merged(left: Vec<OrderedSeries>, right: Vec<OrderedSeries>) -> Vec<OrderedSeries> {
     let mut all = Vec::with_capacity(left.len() + right.len());
     let (mut left, mut right) = (left.into_iter().peekable(), right.into_iter().peekable());

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use futures::FutureExt;
 use futures::stream::{self, StreamExt, TryStreamExt};
@@ -78,11 +79,13 @@ pub(crate) async fn select(
         return set_of(core, kept, range, None, budget);
     }
     let edges = selection.windows.and_then(|windows| Edges::new(windows, range));
-    let preferred = edges.filter(Edges::are_worthwhile);
+    let are_replaced = range.start_ms < core.summarized_before_ms.load(Ordering::Acquire);
+    let preferred = if are_replaced { edges } else { edges.and_then(Edges::preferred) };
     // Before everything that it numbers.
     let version = changes.version();
     let mut loaded = match load(core, &pin, selection, preferred, budget).await {
-        Err(SourceError::OnlySummaries { .. }) if preferred.is_none() && edges.is_some() => {
+        // Of a day whose samples another process has replaced.
+        Err(SourceError::OnlySummaries { .. }) if preferred != edges => {
             load(core, &pin, selection, edges, budget).await?
         }
         loaded => loaded?,

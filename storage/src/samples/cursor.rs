@@ -33,6 +33,10 @@ use crate::chunk::{ChunkError, Decoder, HistogramDecoder};
 use crate::keys;
 use crate::summary::edges::Edges;
 
+/// Number of parts by which a part is prefetched ahead, and its samples.
+const PARTS_AHEAD: usize = 4;
+const SAMPLES_AHEAD: usize = 2;
+
 /// Cursor over the parts of one series.
 pub(crate) struct PartsCursor<'a> {
     labels: &'a model::Labels,
@@ -57,9 +61,6 @@ pub(crate) struct PartsCursor<'a> {
 }
 
 /// Group that is being read.
-/// Number of parts that are prefetched ahead.
-const PARTS_AHEAD: usize = 4;
-
 enum Open<'a> {
     None,
     Frame { decoder: Decoder<'a>, part: usize },
@@ -147,12 +148,12 @@ impl<'a> PartsCursor<'a> {
         })
     }
 
-    /// Prefetches the next parts.
+    /// Prefetches parts some places after one, and the samples of parts that were prefetched before.
     #[inline]
-    pub(super) fn prefetch_parts(&self, next: usize) {
+    pub(super) fn prefetch_parts(&self, part: usize) {
         let parts = &self.parts.parts;
-        parts.get(next).into_iter().for_each(Part::fetch_samples);
-        parts.get(next + PARTS_AHEAD).into_iter().for_each(Part::fetch);
+        parts.get(part + SAMPLES_AHEAD).into_iter().for_each(Part::fetch_samples);
+        parts.get(part + PARTS_AHEAD).into_iter().for_each(Part::fetch);
     }
 
     /// Returns parts by index.
@@ -299,6 +300,11 @@ impl<'a> PartsCursor<'a> {
                 scratch.unpack(column);
             }
             Part::Run(run) => {
+                let is_part = |(at, _): &&(usize, _)| std::ptr::eq(&self.parts.parts[*at], part);
+                if let Some((_, column)) = self.decoded.iter().find(is_part) {
+                    scratch.unpack(column);
+                    return Ok(());
+                }
                 let damaged = |error| self.damaged(part, error);
                 match self.columns {
                     Some(columns) => scratch.unpack(&*column_of(run, columns).map_err(damaged)?),

@@ -142,7 +142,7 @@ impl PartsCursor<'_> {
     ) -> Result<usize, SourceError> {
         let mut read = 0;
         while let Some(group) = self.next_group(end_ms) {
-            self.prefetch_parts(group.end);
+            self.prefetch_parts(group.start);
             let parts = self.parts_of(group.clone());
             if parts.iter().all(|part| part.times().end_ms <= after_ms) {
                 continue;
@@ -153,24 +153,28 @@ impl PartsCursor<'_> {
                 queue.summaries.extend(summaries.iter().map(stored));
                 continue;
             }
-            if let [_] = parts
-                && let Some(count) = self.divide_in_memory(group.start, queue, wanted)?
-            {
+            let divided = match parts {
+                [_] => self.divide_in_memory(group.start, queue, wanted)?,
+                _ => None,
+            };
+            if let Some(count) = divided {
                 read += count;
-                continue;
+            } else {
+                let merged = self.merge(group.clone())?;
+                let all = merged.timestamps().iter().zip(merged.values());
+                let plain = all.filter(|(_, value)| !is_stale(**value));
+                let (times, values): (Vec<i64>, Vec<f64>) = plain.unzip();
+                read += times.len();
+                divide(queue, &times, &values, wanted);
             }
-            let merged = self.merge(group)?;
-            let all = merged.timestamps().iter().zip(merged.values());
-            let plain = all.filter(|(_, value)| !is_stale(**value));
-            let (times, values): (Vec<i64>, Vec<f64>) = plain.unzip();
-            read += times.len();
-            divide(queue, &times, &values, wanted);
+            // Drops the decoded column.
+            self.go_to(group.end, 0);
         }
         Ok(read)
     }
 
     /// Adds the summaries of a part in memory like [`divide`]. Returns the number of its samples; `None`,
-    /// without effect, if their facts are not known without reading them one by one.
+    /// without summaries, if their facts are not known without reading them one by one.
     ///
     /// Errors: damaged bytes.
     fn divide_in_memory(
@@ -184,31 +188,27 @@ impl PartsCursor<'_> {
         }
         let range = self.range();
         let (pieces, end) = self.pieces(part..part + 1, range);
-        let count = if end > part { divide_pieces(queue, &pieces, range, wanted) } else { None };
-        drop(pieces);
-        self.go_to(part + 1, 0);
-        Ok(count)
+        Ok(if end > part { divide_pieces(queue, &pieces, range, wanted) } else { None })
     }
 }
 
-/// Adds the summaries of pieces like [`divide`]. Returns the number of their samples in a range;
-/// `None`, without effect, if a fact is not known.
+/// Adds the summaries of pieces like [`divide`]. Returns the number of their samples in `range`; `None`,
+/// without effect, if a fact is not known.
 fn divide_pieces(
     queue: &mut SummaryQueue<'_>,
     pieces: &Pieces<'_>,
     range: TimeRange,
     wanted: WantedFact,
 ) -> Option<usize> {
-    let first = pieces.after(Place { piece: 0, at: 0 }, range.start_ms.saturating_sub(1));
-    let until = pieces.number(pieces.after(first, range.end_ms));
-    let mut start = pieces.number(first);
+    let in_range = pieces.after(Place { piece: 0, at: 0 }, range.start_ms.saturating_sub(1));
+    let until = pieces.number(pieces.after(in_range, range.end_ms));
+    let mut start = pieces.number(in_range);
     let count = until - start;
-    let last = until.checked_sub(1).filter(|_| count > 0).map(|number| pieces.place_of(number));
-    let falls = match (wanted, last) {
-        (WantedFact::Increase, Some(last)) => pieces.falls(first, last)?,
+    let all_falls = match wanted {
+        WantedFact::Increase if count > 0 => pieces.falls(in_range, pieces.place_of(until - 1))?,
         _ => Falls::default(),
     };
-    let mut falls = falls.numbers().peekable();
+    let mut falls = all_falls.numbers().peekable();
     let queued = queue.summaries.len();
     while start < until {
         let first = pieces.place_of(start);

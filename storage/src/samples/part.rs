@@ -29,7 +29,7 @@ pub(crate) enum Part {
     Summaries(Vec<Summary>),
 }
 
-/// Maximum number of bytes of a frame that are prefetched.
+/// Maximum number of bytes of a list of samples that are prefetched.
 const FETCHED_BYTES: usize = 512;
 
 /// Parts of one series; mostly few, which need no heap.
@@ -148,25 +148,27 @@ impl Part {
             Part::Column(column) => prefetch(&**column),
             Part::Run(run) => prefetch(&**run),
             Part::Frame(frame) => prefetch(&**frame),
-            Part::Summaries(summaries) => prefetch(&**summaries),
-            // The list is shared with the series before.
-            Part::Tail(tail) => prefetch(tail.samples()),
-            Part::Floats(_) | Part::Histograms(_) => {}
+            Part::Tail(_) | Part::Floats(_) | Part::Histograms(_) | Part::Summaries(_) => {}
         }
     }
 
     /// Prefetches the first samples of a part that [`Part::fetch`] has fetched.
     #[inline]
     pub(crate) fn fetch_samples(&self) {
-        let start_of = |bytes: &Bytes| prefetch(&bytes[..bytes.len().min(FETCHED_BYTES)]);
+        fn start_of<T>(all: &[T]) {
+            prefetch(&all[..all.len().min(FETCHED_BYTES / size_of::<T>())]);
+        }
         match self {
             Part::Column(column) => column.fetch(0),
             Part::Run(run) => {
                 run.column_slot.fetch();
-                run.frames.first().into_iter().for_each(start_of);
+                run.frames.first().into_iter().for_each(|frame| start_of(frame));
             }
             Part::Frame(frame) => start_of(&frame.bytes),
-            Part::Tail(_) | Part::Floats(_) | Part::Histograms(_) | Part::Summaries(_) => {}
+            // The tails before it are in the same list, which is in the CPU cache.
+            Part::Tail(tail) => start_of(tail.samples()),
+            Part::Summaries(summaries) => start_of(summaries),
+            Part::Floats(_) | Part::Histograms(_) => {}
         }
     }
 

@@ -116,12 +116,19 @@ pub(super) async fn expire_forever(core: Arc<Core>) {
     }
 }
 
+/// Keeps the series of the head in the order of their labels, also while others maintain the store.
+pub(super) async fn order_forever(core: Arc<Core>) {
+    loop {
+        let shared = Arc::clone(&core);
+        // It fails only while the process ends.
+        let _ = apart(move || shared.head.keep_order()).await;
+        tokio::time::sleep(MAINTAIN_INTERVAL).await;
+    }
+}
+
 pub(super) async fn maintain_forever(core: Arc<Core>) {
     let (mut has_failed, mut has_more) = (false, false);
     loop {
-        let shared = Arc::clone(&core);
-        // At once after a start, too. A failure leaves it to the next selection.
-        let _ = apart(move || shared.head.keep_order()).await;
         tokio::select! {
             () = std::future::ready(()), if has_more => {}
             () = tokio::time::sleep(MAINTAIN_INTERVAL) => {}

@@ -19,7 +19,7 @@ use crate::value;
 use crate::window::PartitionId;
 
 use super::Store;
-use super::maintain::{expire_forever, maintain_forever};
+use super::maintain::{expire_forever, maintain_forever, order_forever};
 use crate::core::Core;
 
 impl Store {
@@ -137,8 +137,12 @@ impl Store {
         // Applies writes during the replay. On failure, the follower retries later.
         let _ = follower.catch_up().await;
         let follower = Arc::new(tokio::sync::Mutex::new(follower));
-        let follow = || tokio::spawn(follow_forever(Arc::clone(&follower)));
-        let background = Mutex::new(core.options.background.then(follow).into_iter().collect());
+        let mut background = Vec::new();
+        if core.options.background {
+            background.push(tokio::spawn(follow_forever(Arc::clone(&follower))));
+            background.push(tokio::spawn(order_forever(Arc::clone(&core))));
+        }
+        let background = Mutex::new(background);
         let warm = |span_ms| tokio::spawn(warm_up(Arc::clone(&core), span_ms));
         let warming = core.options.warm_up_span_ms.map(warm);
         let (follower, progress) = (Some(follower), Some(progress));
@@ -197,6 +201,7 @@ pub(super) fn write_tasks(core: &Arc<Core>) -> Vec<JoinHandle<()>> {
     vec![
         tokio::spawn(maintain_forever(Arc::clone(core))),
         tokio::spawn(expire_forever(Arc::clone(core))),
+        tokio::spawn(order_forever(Arc::clone(core))),
     ]
 }
 

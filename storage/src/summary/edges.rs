@@ -9,8 +9,8 @@ use crate::window::{WINDOW_MS, Window};
 /// read: in this time there is hardly more than one sample.
 const TAIL_MAX_MS: i64 = 5 * 60 * 1000;
 
-/// Number of windows of the store by which those of a query are judged: their boundaries repeat.
-const JUDGED_MAX: usize = 1_000;
+/// Maximum number of windows of the store that are examined: the boundaries of a query repeat.
+const EXAMINED_MAX: usize = 1_000;
 
 /// Samples of a selection that are not read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -26,7 +26,7 @@ pub(crate) enum Replaced {
 /// Windows of a query, and the range of times that it sees.
 ///
 /// Windows are open on the left. So a boundary at a time divides samples up to it from later ones.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Edges {
     windows: Windows,
     range: TimeRange,
@@ -59,7 +59,7 @@ impl Edges {
             WindowPart::Newest if span_ms <= BUCKET_MS && !is_one && step_ms >= BUCKET_MS => {
                 Replaced::ByNewest
             }
-            _ if !is_one && step_ms.saturating_sub(span_ms) >= 2 * WINDOW_MS => Replaced::Gaps,
+            _ if has_gaps(windows) => Replaced::Gaps,
             _ => return None,
         };
         let needs_resets = part == WindowPart::FactsWithIncrease;
@@ -159,16 +159,20 @@ impl Edges {
         })
     }
 
-    /// Returns whether summaries are likely to replace at least half of the samples. With fewer of them
-    /// the samples alone are read faster, as the columns of a whole range.
-    pub(crate) fn are_worthwhile(&self) -> bool {
+    /// Returns the boundaries at which to read summaries if samples are there as well. If summaries are
+    /// likely to replace less than half of the samples, reading all as columns is faster, except for
+    /// gaps.
+    pub(crate) fn preferred(self) -> Option<Edges> {
         if self.replaced != Replaced::ByFacts {
-            return true;
+            return Some(self);
         }
         let [first, last] = [self.range.start_ms, self.range.end_ms].map(Window::of);
-        let judged = (first.number()..=last.number()).take(JUDGED_MAX).map(Window::new);
-        let suited = judged.clone().filter(|window| self.suit(*window)).count();
-        suited * 2 >= judged.count()
+        let examined = (first.number()..=last.number()).take(EXAMINED_MAX).map(Window::new);
+        let suited = examined.clone().filter(|window| self.suit(*window)).count();
+        if suited * 2 >= examined.count() {
+            return Some(self);
+        }
+        has_gaps(self.windows).then_some(Edges { replaced: Replaced::Gaps, ..self })
     }
 
     /// Adds the summary of the next samples, merged with the last one where no boundary divides them.
@@ -186,6 +190,11 @@ impl Edges {
             summaries.push(*next);
         }
     }
+}
+
+/// Returns whether there are windows of the store between those of a query.
+fn has_gaps(Windows { step_ms, span_ms, count, .. }: Windows) -> bool {
+    count > 1 && step_ms.saturating_sub(span_ms) >= 2 * WINDOW_MS
 }
 
 impl Reach {

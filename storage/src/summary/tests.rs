@@ -3,7 +3,7 @@ use proptest::prelude::*;
 use model::{TimeRange, WantedWindows, WindowPart, Windows};
 
 use super::codec::{StoredSummaries, SummaryBuilder};
-use super::edges::Edges;
+use super::edges::{Edges, Replaced};
 use super::*;
 use crate::block::{BlockBuilder, BuiltBlock};
 use crate::chunk;
@@ -152,21 +152,28 @@ fn long_edges() -> Edges {
 }
 
 #[test]
-fn summaries_are_worthwhile_if_they_replace_half_of_the_samples() {
+fn summaries_are_preferred_if_they_replace_half_of_the_samples() {
     let day_ms = 24 * BUCKET_MS;
-    let are_worthwhile = |off_ms: i64, step_ms: i64| {
+    let preferred = |off_ms: i64, step_ms: i64, span_ms: i64| {
         let count = (30 * day_ms / step_ms) as usize;
-        let windows = Windows { first_end_ms: day_ms + off_ms, step_ms, span_ms: step_ms, count };
+        let windows = Windows { first_end_ms: day_ms + off_ms, step_ms, span_ms, count };
         let wanted = WantedWindows { windows, part: WindowPart::FactsWithIncrease };
         let range = TimeRange::new(windows.after_ms(0) + 1, windows.end_ms(count - 1));
-        Edges::new(wanted, range).unwrap().are_worthwhile()
+        Edges::new(wanted, range).unwrap().preferred().map(|edges| edges.replaced())
     };
     let minute_ms = BUCKET_MS / 60;
-    assert!([1, 2, 5, 24].iter().all(|hours| are_worthwhile(0, hours * BUCKET_MS)));
-    assert!([61, 84, 97, 130].iter().all(|minutes| !are_worthwhile(0, minutes * minute_ms)));
-    assert!(!are_worthwhile(20 * minute_ms, 3 * BUCKET_MS));
-    assert!(are_worthwhile(20 * minute_ms, 5 * BUCKET_MS));
-    assert!(are_worthwhile(20 * minute_ms, day_ms));
+    let is_whole = |off_ms, step_ms| preferred(off_ms, step_ms, step_ms);
+    for hours in [1, 2, 5, 24] {
+        assert_eq!(is_whole(0, hours * BUCKET_MS), Some(Replaced::ByFacts));
+    }
+    for minutes in [61, 84, 97, 130] {
+        assert_eq!(is_whole(0, minutes * minute_ms), None);
+    }
+    assert_eq!(is_whole(20 * minute_ms, 3 * BUCKET_MS), None);
+    assert_eq!(is_whole(20 * minute_ms, 5 * BUCKET_MS), Some(Replaced::ByFacts));
+    assert_eq!(is_whole(20 * minute_ms, day_ms), Some(Replaced::ByFacts));
+    let gaps = preferred(20 * minute_ms, 7 * BUCKET_MS, 3 * BUCKET_MS);
+    assert_eq!(gaps, Some(Replaced::Gaps));
 }
 
 /// Returns the summaries of a counter's hours from the first to before the last window of the store.
