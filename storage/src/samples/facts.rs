@@ -58,8 +58,9 @@ impl WindowFold {
             self.resets.extend(Some(next.resets).filter(|value| *value != 0.0));
             return;
         };
-        let resets = [all.reset_before(next), next.resets];
-        self.resets.extend(resets.into_iter().filter(|value| *value != 0.0));
+        // Also 0, which may change the sign of a zero.
+        self.resets.extend((next.first < all.last).then_some(all.last));
+        self.resets.extend(Some(next.resets).filter(|value| *value != 0.0));
         all.count += next.count;
         (all.last_ms, all.last) = (next.last_ms, next.last);
         (all.min, all.max) = (smaller(all.min, next.min), larger(all.max, next.max));

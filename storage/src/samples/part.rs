@@ -141,7 +141,7 @@ impl Part {
         }
     }
 
-    /// Prefetches what the part points to.
+    /// Prefetches a column, or the description of encoded samples.
     #[inline]
     pub(crate) fn fetch(&self) {
         match self {

@@ -68,16 +68,13 @@ impl Edges {
 
     /// Returns the boundaries of one window of all times, whose facts are wanted.
     pub(crate) fn of_all() -> Edges {
-        let windows = Windows { first_end_ms: 0, step_ms: 0, span_ms: i64::MAX, count: 1 };
-        let (range, replaced) = (TimeRange::ALL, Replaced::ByFacts);
-        Edges { windows, range, replaced, needs_resets: false }
+        Edges::of_any(Windows { first_end_ms: 0, step_ms: 0, span_ms: i64::MAX, count: 1 })
     }
 
-    /// Returns the boundaries of any windows, whose facts are wanted.
-    #[cfg(test)]
-    pub(crate) fn of_windows(windows: Windows) -> Edges {
+    /// Returns the boundaries of windows that may be short, whose facts are wanted.
+    pub(crate) fn of_any(windows: Windows) -> Edges {
         let (range, replaced) = (TimeRange::ALL, Replaced::ByFacts);
-        Edges { windows, range, replaced, needs_resets: true }
+        Edges { windows, range, replaced, needs_resets: false }
     }
 
     /// Returns which samples summaries replace.

@@ -10,6 +10,7 @@ use model::{
 use slatedb::object_store::ObjectStore;
 
 use super::faults::Faulty;
+use super::follow;
 use super::harness::{self, Contents, ReadValue, batch, labels, open_with};
 use crate::audit::{Damage, verify_at};
 use crate::lsm::{Location, WriteSet};
@@ -176,6 +177,93 @@ fn queries_of_parts_of_hours_fail_only_where_samples_are_gone() {
         for selection in refused {
             let result = store.select(&selection, &budget).await.map(drop);
             assert!(is_only_summaries(&result), "{selection:?}");
+        }
+    });
+}
+
+#[test]
+fn windows_inside_hours_are_answered_of_days_with_a_sample_an_hour() {
+    harness::run(async {
+        let objects = harness::memory();
+        let clock = Arc::new(ManualClock::new(NOW_MS));
+        let store = open_with(&objects, options(&clock, None)).await.unwrap();
+        let times = (START_MS + 1..NOW_MS).step_by(BUCKET_MS as usize);
+        let samples: Vec<(i64, f64)> = times.map(|time_ms| (time_ms, time_ms as f64)).collect();
+        store.append(batch(&series(0), &samples)).await.unwrap();
+        store.seal_all().await.unwrap();
+        store.close().await.unwrap();
+        // It does not know that samples are replaced, unlike the store.
+        let reader = follow::reader(&objects, options(&clock, None)).await.unwrap();
+        let store = open_with(&objects, options(&clock, SAMPLES_MS)).await.unwrap();
+        store.append(batch(&series(0), &[(NOW_MS, 1.0)])).await.unwrap();
+        store.maintain().await.unwrap();
+        reader.catch_up().await.unwrap();
+        let step_ms = 84 * 60_000;
+        let windows =
+            Windows { first_end_ms: START_MS + step_ms, step_ms, span_ms: step_ms, count: 40 };
+        let selection = Selection {
+            matchers: Vec::new(),
+            times: TimeRange::new(windows.after_ms(0) + 1, windows.end_ms(39)),
+            only_newest: false,
+            windows: Some(WantedWindows { windows, part: WindowPart::Facts }),
+        };
+        for source in [&store, &reader] {
+            let old = harness::read(source, vec![], START_MS, KEPT_MS - 1).await;
+            assert!(is_only_summaries(&old), "{old:?}");
+            let set = source.select(&selection, &Budget::unlimited()).await.unwrap();
+            let mut facts = WindowFacts::new();
+            let filled = set.cursor(0).fill_windows(windows, WantedFact::Ends, &mut facts).unwrap();
+            assert_eq!(filled.windows, 40);
+            check_ends(&facts, windows, &samples);
+        }
+        reader.close().await.unwrap();
+    });
+}
+
+/// Checks the values of the last samples of windows.
+fn check_ends(facts: &WindowFacts, windows: Windows, samples: &[(i64, f64)]) {
+    for window in 0..windows.count {
+        let (after_ms, end_ms) = (windows.after_ms(window), windows.end_ms(window));
+        let seen = samples.iter().filter(|(time, _)| after_ms < *time && *time <= end_ms);
+        let values: Vec<f64> = seen.map(|(_, value)| *value).collect();
+        assert_eq!(facts.counts[window], values.len(), "{window}");
+        assert_eq!(facts.fact[window], values[values.len() - 1], "{window}");
+    }
+}
+
+#[test]
+fn facts_of_windows_with_gaps_between_them_are_read_from_samples() {
+    harness::run(async {
+        let clock = Arc::new(ManualClock::new(START_MS + PARTITION_MS));
+        let store = open_with(&harness::memory(), options(&clock, None)).await.unwrap();
+        let times = (START_MS..START_MS + PARTITION_MS).step_by(5_000);
+        let value = |time_ms: i64| (time_ms / 5_000 * 31 % 97) as f64;
+        let samples: Vec<(i64, f64)> = times.map(|time_ms| (time_ms, value(time_ms))).collect();
+        store.append(batch(&series(0), &samples)).await.unwrap();
+        store.seal_all().await.unwrap();
+        // Most windows of the store that they see have one of their boundaries.
+        let (step_ms, span_ms) = (7 * BUCKET_MS, 3 * BUCKET_MS);
+        let first_end_ms = START_MS + 3 * BUCKET_MS + BUCKET_MS / 3;
+        let windows = Windows { first_end_ms, step_ms, span_ms, count: 3 };
+        let selection = Selection {
+            matchers: Vec::new(),
+            times: TimeRange::new(windows.after_ms(0) + 1, windows.end_ms(2)),
+            only_newest: false,
+            windows: Some(WantedWindows { windows, part: WindowPart::Facts }),
+        };
+        let set = store.select(&selection, &Budget::unlimited()).await.unwrap();
+        // Those of the gaps.
+        assert!(store.stats().summarized_blocks > 0);
+        let mut facts = WindowFacts::new();
+        let mut cursor = set.cursor(0);
+        let mut next = windows;
+        while next.count > 0 {
+            let filled = cursor.fill_windows(next, WantedFact::Ends, &mut facts).unwrap();
+            assert!(filled.windows > 0);
+            assert_eq!(filled.summarized, 0);
+            let count = filled.windows;
+            check_ends(&facts, Windows { count, ..next }, &samples);
+            next = Windows { count: next.count - count, ..next.from(count) };
         }
     });
 }
