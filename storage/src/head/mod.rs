@@ -42,6 +42,7 @@ use series::HeadSeries;
 use slots::SlotPlace;
 pub(crate) use slots::{Fetch, SlotShare, SlotVisit};
 pub use tenants::TenantSeriesLimits;
+use window::pack;
 
 /// Shards of the series and of the table of labels; a power of two.
 const SHARD_COUNT: usize = 64;
@@ -414,14 +415,20 @@ impl Head {
         self.vacant.lock().unwrap_or_else(PoisonError::into_inner).next as usize
     }
 
-    /// Encodes raw samples of ended log epochs, up to `epoch_max`, in a range of slots, and
-    /// condenses the windows that are due.
+    /// Encodes raw samples of ended log epochs, up to `epoch_max`, in a range of slots, and packs
+    /// the windows that are due. Readers and writers wait for no packing.
     pub(crate) fn condense(&self, slots: Range<usize>, due: &BTreeSet<Window>, epoch_max: Epoch) {
-        let mut scratch = Scratch::new();
+        let (mut scratch, mut all_loose) = (Scratch::new(), Vec::new());
         for slot in slots {
-            let mut shard = self.shard(slot as u32);
-            if let Some(series) = shard.series(slot as u32) {
-                self.note_shrunk(series.condense(due, epoch_max, &mut scratch));
+            let slot = slot as u32;
+            if let Some(series) = self.shard(slot).series(slot) {
+                self.note_shrunk(series.end(due, epoch_max, &mut all_loose, &mut scratch));
+            }
+            for loose in all_loose.drain(..) {
+                let Some(packed) = pack(&loose.frames, &mut scratch) else { continue };
+                if let Some(series) = self.shard(slot).series(slot) {
+                    self.note_shrunk(series.condense(&loose, &packed));
+                }
             }
         }
     }

@@ -3,9 +3,10 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use bytes::Bytes;
 use model::{Histogram, HistogramSample, Labels, TimeRange, prefetch};
 
-use super::window::OpenWindow;
+use super::window::{OpenWindow, Packed};
 use crate::epoch::Epoch;
 use crate::samples::decided::{DecidedHistogram, has_same_value};
 use crate::samples::part::{Parts, TailRoom};
@@ -20,6 +21,13 @@ const SHRUNK_LEN_MAX: usize = 8;
 /// Bytes of a series in addition to its label set and its windows: itself, its entries in the
 /// table of slots, in the order and among the slots, and the overhead of the allocator for each.
 pub(crate) const SERIES_BYTES: usize = size_of::<HeadSeries>() + 152;
+
+/// Frames of a window that may be packed.
+pub(super) struct LooseFrames {
+    window: Window,
+    epoch: Epoch,
+    pub(super) frames: Vec<Bytes>,
+}
 
 /// An open series.
 #[derive(Debug)]
@@ -289,14 +297,15 @@ impl HeadSeries {
         self.windows.iter_mut().filter(|w| w.window == window).for_each(OpenWindow::damage);
     }
 
-    /// Encodes the raw samples of epochs up to `epoch_max`, and condenses the windows that are
-    /// due. Returns the number of freed bytes.
+    /// Encodes the raw samples of epochs up to `epoch_max`, and adds the frames of windows that are due
+    /// to `loose`. Returns the number of freed bytes.
     ///
-    /// A window of several epochs is not condensed: the seal packs its epochs together.
-    pub(super) fn condense(
+    /// A window of several epochs is not added: the seal packs its epochs together.
+    pub(super) fn end(
         &mut self,
         due: &BTreeSet<Window>,
         epoch_max: Epoch,
+        loose: &mut Vec<LooseFrames>,
         s: &mut Scratch,
     ) -> usize {
         let mut shrunk = 0;
@@ -308,10 +317,22 @@ impl HeadSeries {
             let is_of_window = |w: &&OpenWindow| w.window == window && w.epoch <= epoch_max;
             let is_alone = self.windows.iter().filter(is_of_window).count() == 1;
             let open = &mut self.windows[at];
-            let is_due = is_alone && due.contains(&window);
-            shrunk += if is_due { open.condense(s) } else { open.end(s) };
+            shrunk += open.end(s);
+            if is_alone
+                && due.contains(&window)
+                && let Some(frames) = open.loose_frames()
+            {
+                loose.push(LooseFrames { window, epoch, frames: frames.to_vec() });
+            }
         }
         shrunk
+    }
+
+    /// Replaces frames that [`HeadSeries::end`] added. Returns the number of freed bytes.
+    pub(super) fn condense(&mut self, loose: &LooseFrames, packed: &Packed) -> usize {
+        let is_of_frames = |w: &OpenWindow| (w.window, w.epoch) == (loose.window, loose.epoch);
+        let open = self.windows.iter_mut().find(|w| is_of_frames(w));
+        open.map_or(0, |open| open.condense(&loose.frames, packed))
     }
 
     /// Appends the frames of one window of epochs up to `epoch_max` to `out`, if these epochs have

@@ -1,15 +1,16 @@
 //! Samples of a window in any order of arrival are read back as from a map, with and without cached
 //! columns, in between and at the end.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use model::{
     Advance, Cursor, Histogram, HistogramSample, Labels, LookupSteps, SampleBatch, SourceError,
-    is_stale,
+    TimeRange, is_stale,
 };
 use proptest::prelude::*;
 
-use super::window::OpenWindow;
+use super::series::HeadSeries;
+use super::window::{OpenWindow, pack};
 use crate::epoch::Epoch;
 use crate::samples::columns::ColumnCache;
 use crate::samples::cursor::PartsCursor;
@@ -241,4 +242,31 @@ proptest! {
             twin.check_lookups(INTERVAL_MS / 3);
         }
     }
+}
+
+#[test]
+fn frames_that_changed_while_they_were_packed_are_kept() {
+    let (window, mut scratch) = (Window::new(0), Scratch::new());
+    let mut series = HeadSeries::new(Labels::default());
+    for scrape in 0..240 {
+        series.append(Epoch::NEVER, scrape * 15_000, scrape as f64, 0, &mut scratch);
+    }
+    let mut all_loose = Vec::new();
+    series.end(&BTreeSet::from([window]), Epoch::NEVER, &mut all_loose, &mut scratch);
+    let [loose] = &all_loose[..] else { panic!("one window") };
+    let packed = pack(&loose.frames, &mut scratch).unwrap();
+    let mut other = HeadSeries::new(Labels::default());
+    other.append(Epoch::NEVER, 0, 1.0, 0, &mut scratch);
+    other.end(&BTreeSet::from([window]), Epoch::NEVER, &mut Vec::new(), &mut scratch);
+    let mut copied = Vec::new();
+    assert_eq!(other.condense(loose, &packed), 0);
+    assert_eq!(other.copy_condensed(window, Epoch::NEVER, &mut copied), None);
+    let before = series.bytes();
+    let freed = series.condense(loose, &packed);
+    assert!(freed > 100, "{freed}");
+    assert_eq!(series.bytes(), before - freed);
+    let times = series.copy_condensed(window, Epoch::NEVER, &mut copied);
+    assert_eq!(times, Some(TimeRange::new(0, 239 * 15_000)));
+    // Once.
+    assert_eq!(series.condense(loose, &packed), 0);
 }

@@ -305,23 +305,26 @@ impl OpenWindow {
         before.saturating_sub(self.bytes())
     }
 
-    /// Encodes the raw samples as [`OpenWindow::end`], and packs the frames as in a block, if that
-    /// is shorter. Returns the number of freed bytes.
-    pub(super) fn condense(&mut self, s: &mut Scratch) -> usize {
-        let before = self.bytes();
-        self.end(s);
+    /// Returns the frames, if they may be packed.
+    pub(super) fn loose_frames(&self) -> Option<&[Bytes]> {
         let is_ended = self.tail.is_empty() && self.late.is_none() && !self.has_open_histograms();
-        if is_ended && self.are_floats && !self.have_starts && !self.is_condensed {
-            let frames = self.frames.concat();
-            // Damaged frames are not changed; the seal reports them.
-            if let Some(packed) = s.pack(&frames) {
-                if packed.len() < frames.len() {
-                    self.frames = Vec::with_capacity(1);
-                    push_each_frame(packed, &mut self.frames);
-                }
-                self.is_condensed = true;
-            }
+        let is_loose = is_ended && self.are_floats && !self.have_starts && !self.is_condensed;
+        is_loose.then_some(&self.frames)
+    }
+
+    /// Replaces `loose` frames, unless they have changed. Returns the number of freed bytes.
+    pub(super) fn condense(&mut self, loose: &[Bytes], packed: &Packed) -> usize {
+        let is_same = |frames: &[Bytes]| {
+            frames.iter().map(|f| f.as_ptr()).eq(loose.iter().map(|f| f.as_ptr()))
+        };
+        if !self.loose_frames().is_some_and(is_same) {
+            return 0;
         }
+        let before = self.bytes();
+        if let Packed::Shorter(frames) = packed {
+            self.frames.clone_from(frames);
+        }
+        self.is_condensed = true;
         before.saturating_sub(self.bytes())
     }
 
@@ -543,6 +546,26 @@ fn sorted(histograms: &[HistogramSample]) -> Vec<HistogramSample> {
     let mut sorted = histograms.to_vec();
     sorted.sort_by_key(|sample| sample.timestamp_ms);
     sorted
+}
+
+/// Frames packed as in a block.
+pub(super) enum Packed {
+    /// Shorter frames.
+    Shorter(Vec<Bytes>),
+    /// The frames are not longer as they are.
+    AsTheyAre,
+}
+
+/// Packs frames of floats. Returns `None` for damaged ones, which the seal reports.
+pub(super) fn pack(frames: &[Bytes], s: &mut Scratch) -> Option<Packed> {
+    let frames = frames.concat();
+    let packed = s.pack(&frames)?;
+    if packed.len() >= frames.len() {
+        return Some(Packed::AsTheyAre);
+    }
+    let mut shorter = Vec::with_capacity(1);
+    push_each_frame(packed, &mut shorter);
+    Some(Packed::Shorter(shorter))
 }
 
 /// Splits consecutive frames into single ones.
