@@ -153,8 +153,8 @@ mod tests {
 
     fn op() -> impl Strategy<Value = Op> {
         prop_oneof![
-            4 => (0_u8..30, 0_u32..40).prop_map(|(number, slot)| Op::Add(number, slot)),
-            2 => (0_u32..40).prop_map(Op::Remove),
+            4 => (0_u8..12, 0_u32..12).prop_map(|(number, slot)| Op::Add(number, slot)),
+            2 => (0_u32..12).prop_map(Op::Remove),
             1 => Just(Op::Read),
         ]
     }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use model::Labels;
+use model::{Labels, sort_label_sets};
 use roaring::RoaringBitmap;
 
 use super::series::SealedSeries;
@@ -23,22 +23,16 @@ pub(super) async fn register(
     partition: PartitionId,
     sealed: &mut [SealedSeries],
 ) -> Result<(), StoreError> {
-    let mut unknown: HashMap<Labels, usize> = sealed
-        .iter()
-        .enumerate()
-        .filter(|(_, entry)| entry.id == NONE)
-        .map(|(at, entry)| (entry.labels.clone(), at))
-        .collect();
+    let unknown = sealed.iter().enumerate().filter(|(_, entry)| entry.id == NONE);
+    let mut new: Vec<(Labels, usize)> =
+        unknown.map(|(at, entry)| (entry.labels.clone(), at)).collect();
     let mut series_count = core.series_count(partition);
-    if series_count > 0 && !unknown.is_empty() {
-        find_known(core, partition, series_count, &mut unknown, sealed).await?;
+    if series_count > 0 && !new.is_empty() {
+        new = find_known(core, partition, series_count, new, sealed).await?;
     }
-    let mut new: Vec<usize> = unknown.into_values().collect();
-    new.sort_unstable_by(|a, b| sealed[*a].labels.cmp(&sealed[*b].labels));
-    for group in new.chunks(core.options.sizes.register_series_max) {
-        let labels: Vec<&Labels> = group.iter().map(|at| &sealed[*at].labels).collect();
-        write_group(core, partition, series_count, &labels).await?;
-        for at in group {
+    for group in sort_label_sets(new).chunks(core.options.sizes.register_series_max) {
+        write_group(core, partition, series_count, group).await?;
+        for (_, at) in group {
             sealed[*at].id = series_count;
             series_count += 1;
         }
@@ -53,14 +47,15 @@ pub(super) async fn register(
     Ok(())
 }
 
-/// Sets the ids of registered series and removes these series from `unknown`.
+/// Sets the ids of registered series, and returns the others.
 async fn find_known(
     core: &Core,
     partition: PartitionId,
     series_count: u32,
-    unknown: &mut HashMap<Labels, usize>,
+    unknown: Vec<(Labels, usize)>,
     sealed: &mut [SealedSeries],
-) -> Result<(), StoreError> {
+) -> Result<Vec<(Labels, usize)>, StoreError> {
+    let mut unknown: HashMap<Labels, usize> = unknown.into_iter().collect();
     let page_ids = core.options.sizes.page_ids;
     let deleted =
         core.partition(partition).map(|index| Arc::clone(&index.deleted)).unwrap_or_default();
@@ -78,7 +73,7 @@ async fn find_known(
             }
         }
     }
-    Ok(())
+    Ok(unknown.into_iter().collect())
 }
 
 /// Adds new series to the index, with ids from `base_id` on.
@@ -86,11 +81,11 @@ async fn write_group(
     core: &Core,
     partition: PartitionId,
     base_id: u32,
-    labels: &[&Labels],
+    new: &[(Labels, usize)],
 ) -> Result<(), StoreError> {
     let page_ids = core.options.sizes.page_ids;
     let mut set = WriteSet::default();
-    let end_id = base_id + labels.len() as u32;
+    let end_id = base_id + new.len() as u32;
     let first_page = base_id / page_ids;
     let mut before = Vec::new();
     if !base_id.is_multiple_of(page_ids) {
@@ -100,14 +95,14 @@ async fn write_group(
         before = block::decode_page(&key, &bytes)?;
         before.truncate((base_id % page_ids) as usize);
     }
-    let all: Vec<&Labels> = before.iter().chain(labels.iter().copied()).collect();
+    let all: Vec<&Labels> = before.iter().chain(new.iter().map(|(labels, _)| labels)).collect();
     for (at, page) in all.chunks(page_ids as usize).enumerate() {
         let key = keys::forward_page(partition, first_page + at as u32);
         let bytes = block::encode_page(&key, page.iter().copied());
         set.put(key, bytes);
     }
     let mut postings: BTreeMap<(&str, &str), RoaringBitmap> = BTreeMap::new();
-    for (at, labels) in labels.iter().enumerate() {
+    for (at, (labels, _)) in new.iter().enumerate() {
         for pair in labels.iter() {
             postings.entry(pair).or_default().insert(base_id + at as u32);
         }
