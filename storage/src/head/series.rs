@@ -119,7 +119,7 @@ impl HeadSeries {
         if start_ms == 0 && timestamp_ms == self.newest_ms {
             self.newest_plain_ms = timestamp_ms;
         }
-        let open = self.open_window(epoch, timestamp_ms, &mut s.grown_bytes);
+        let open = self.open_window(epoch, timestamp_ms, s);
         open.append(timestamp_ms, value, start_ms, s);
     }
 
@@ -131,38 +131,38 @@ impl HeadSeries {
         s: &mut Scratch,
     ) {
         self.note_newest_histogram(&decided.sample);
-        let grown_bytes = &mut s.grown_bytes;
-        let open = self.open_window(epoch, decided.sample.timestamp_ms, grown_bytes);
+        let open = self.open_window(epoch, decided.sample.timestamp_ms, s);
         let before = open.bytes();
         open.append_histogram(decided);
-        *grown_bytes += open.bytes().saturating_sub(before);
+        s.grown_bytes += open.bytes().saturating_sub(before);
     }
 
     #[inline]
-    fn open_window(
-        &mut self,
-        epoch: Epoch,
-        timestamp_ms: i64,
-        grown_bytes: &mut usize,
-    ) -> &mut OpenWindow {
+    fn open_window(&mut self, epoch: Epoch, timestamp_ms: i64, s: &mut Scratch) -> &mut OpenWindow {
         let window = Window::of(timestamp_ms);
         let recent = self.recent as usize;
         let at = match self.windows.get(recent) {
             Some(open) if open.window == window && open.epoch == epoch => recent,
-            _ => self.window_at(window, epoch, grown_bytes),
+            _ => self.window_at(window, epoch, s),
         };
         &mut self.windows[at]
     }
 
-    fn window_at(&mut self, window: Window, epoch: Epoch, grown_bytes: &mut usize) -> usize {
+    fn window_at(&mut self, window: Window, epoch: Epoch, s: &mut Scratch) -> usize {
         let found = self.windows.binary_search_by_key(&(window, epoch), |w| (w.window, w.epoch));
         let at = found.unwrap_or_else(|at| {
             // A vector's first allocation has room for four: too much for a million vectors.
             if self.windows.len() == self.windows.capacity() {
                 self.windows.reserve_exact(1);
             }
+            if at == self.windows.len()
+                && let Some(before) = self.windows.last_mut()
+            {
+                // Hours pass until it is sealed. Few samples are late, so it needs no room for more.
+                end_early(before, s);
+            }
             self.windows.insert(at, OpenWindow::new(window, epoch));
-            *grown_bytes += size_of::<OpenWindow>();
+            s.grown_bytes += size_of::<OpenWindow>();
             at
         });
         self.recent = at as u32;
@@ -398,4 +398,12 @@ impl HeadSeries {
             self.newest_plain_ms = i64::MIN;
         }
     }
+}
+
+/// Encodes the raw samples of a window whose log epoch may go on.
+fn end_early(open: &mut OpenWindow, s: &mut Scratch) {
+    let (before, grown_bytes) = (open.bytes(), s.grown_bytes);
+    open.end(s);
+    s.grown_bytes = grown_bytes + open.bytes().saturating_sub(before);
+    s.shrunk_bytes += before.saturating_sub(open.bytes());
 }

@@ -18,7 +18,7 @@ use crate::samples::decided::DecidedHistogram;
 use crate::samples::part::{Parts, TailRoom};
 use crate::samples::scratch::Scratch;
 use crate::samples::series_parts::SeriesParts;
-use crate::window::Window;
+use crate::window::{WINDOW_MS, Window};
 
 /// Value and start of a float, or the count of a histogram.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -269,4 +269,27 @@ fn frames_that_changed_while_they_were_packed_are_kept() {
     assert_eq!(times, Some(TimeRange::new(0, 239 * 15_000)));
     // Once.
     assert_eq!(series.condense(loose, &packed), 0);
+}
+
+#[test]
+fn a_window_has_no_raw_samples_once_the_next_one_begins() {
+    let mut scratch = Scratch::new();
+    let mut series = HeadSeries::new(Labels::default());
+    let before = series.bytes();
+    // The last two are late.
+    let all = [1, 2, 3, 4, 5, 6, 7, WINDOW_MS + 1, 9, 8];
+    for (at, timestamp_ms) in all.into_iter().enumerate() {
+        series.append(Epoch::FIRST, timestamp_ms, at as f64, 0, &mut scratch);
+        let is_raw = series.holds(1, 0.0_f64.to_bits());
+        assert_eq!(is_raw, (at < 7).then_some(true), "{at}");
+        let bytes = before + scratch.grown_bytes - scratch.shrunk_bytes;
+        assert_eq!(series.bytes(), bytes, "{at}");
+    }
+    let parts = series.parts_of_window(Window::new(0), Epoch::FIRST);
+    let labels = Labels::default();
+    let parts = SeriesParts::new(parts, 0, WINDOW_MS, &labels).unwrap();
+    let mut cursor = PartsCursor::new(&labels, &parts, 0, WINDOW_MS, None);
+    let values = [0, 1, 2, 3, 4, 5, 6, 9, 8].map(|value| Found::Float(f64::from(value), 0));
+    let expected: Vec<_> = [1, 2, 3, 4, 5, 6, 7, 8, 9].into_iter().zip(values).collect();
+    assert_eq!(read_all(&mut cursor).unwrap(), expected);
 }

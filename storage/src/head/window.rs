@@ -8,11 +8,11 @@
 //! ```
 //!
 //! A full tail is merged into the previous frame while that is short, so that memory holds few
-//! raw samples and frames are still long. Once the log epoch has ended, the window is immutable:
-//! raw samples are encoded, and the frames of windows to be sealed are packed. In-order histograms
-//! are large, so they are encoded at once, and a reader copies the unfinished frame. Of two
-//! samples of one time, the later write wins: late over in order, a later frame over an earlier
-//! one, a later epoch over an earlier one.
+//! raw samples and frames are still long. It is also encoded when the next window begins. Once the
+//! log epoch has ended, the window is immutable: raw samples are encoded, and the frames of windows
+//! to be sealed are packed. In-order histograms are large, so they are encoded at once, and a reader
+//! copies the unfinished frame. Of two samples of one time, the later write wins: late over in
+//! order, a later frame over an earlier one, a later epoch over an earlier one.
 
 use std::sync::{Arc, OnceLock};
 
@@ -290,7 +290,7 @@ impl OpenWindow {
         self.frames.push(frame);
     }
 
-    /// Encodes the raw samples after the end of the log epoch. Returns the number of freed bytes.
+    /// Encodes the raw samples, as no more are expected. Returns the number of freed bytes.
     ///
     /// Windows with late samples or histograms are not changed.
     pub(super) fn end(&mut self, s: &mut Scratch) -> usize {

@@ -66,6 +66,7 @@ pub(super) fn apply(
     visit.release();
     wanted.note();
     head.note_grown(std::mem::take(&mut scratch.grown_bytes));
+    head.note_shrunk(std::mem::take(&mut scratch.shrunk_bytes));
     newest_ms
 }
 

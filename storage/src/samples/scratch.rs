@@ -20,6 +20,8 @@ pub(crate) struct Scratch {
     bytes: Vec<u8>,
     /// Bytes that series have grown by since the buffers were taken.
     pub(crate) grown_bytes: usize,
+    /// Bytes that series have shrunk by in the same time.
+    pub(crate) shrunk_bytes: usize,
 }
 
 impl Scratch {
@@ -32,6 +34,7 @@ impl Scratch {
             starts: Vec::new(),
             bytes: Vec::new(),
             grown_bytes: 0,
+            shrunk_bytes: 0,
         }
     }
 
