@@ -427,7 +427,7 @@ impl Head {
             for loose in all_loose.drain(..) {
                 let Some(packed) = pack(&loose.frames, &mut scratch) else { continue };
                 if let Some(series) = self.shard(slot).series(slot) {
-                    self.note_shrunk(series.condense(&loose, &packed));
+                    self.note_shrunk(series.condense(&loose, packed));
                 }
             }
         }

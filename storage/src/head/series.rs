@@ -329,7 +329,7 @@ impl HeadSeries {
     }
 
     /// Replaces frames that [`HeadSeries::end`] added. Returns the number of freed bytes.
-    pub(super) fn condense(&mut self, loose: &LooseFrames, packed: &Packed) -> usize {
+    pub(super) fn condense(&mut self, loose: &LooseFrames, packed: Packed) -> usize {
         let is_of_frames = |w: &OpenWindow| (w.window, w.epoch) == (loose.window, loose.epoch);
         let open = self.windows.iter_mut().find(|w| is_of_frames(w));
         open.map_or(0, |open| open.condense(&loose.frames, packed))

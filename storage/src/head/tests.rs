@@ -259,16 +259,16 @@ fn frames_that_changed_while_they_were_packed_are_kept() {
     other.append(Epoch::NEVER, 0, 1.0, 0, &mut scratch);
     other.end(&BTreeSet::from([window]), Epoch::NEVER, &mut Vec::new(), &mut scratch);
     let mut copied = Vec::new();
-    assert_eq!(other.condense(loose, &packed), 0);
+    assert_eq!(other.condense(loose, packed.clone()), 0);
     assert_eq!(other.copy_condensed(window, Epoch::NEVER, &mut copied), None);
     let before = series.bytes();
-    let freed = series.condense(loose, &packed);
+    let freed = series.condense(loose, packed.clone());
     assert!(freed > 100, "{freed}");
     assert_eq!(series.bytes(), before - freed);
     let times = series.copy_condensed(window, Epoch::NEVER, &mut copied);
     assert_eq!(times, Some(TimeRange::new(0, 239 * 15_000)));
     // Once.
-    assert_eq!(series.condense(loose, &packed), 0);
+    assert_eq!(series.condense(loose, packed.clone()), 0);
 }
 
 #[test]

@@ -313,7 +313,7 @@ impl OpenWindow {
     }
 
     /// Replaces `loose` frames, unless they have changed. Returns the number of freed bytes.
-    pub(super) fn condense(&mut self, loose: &[Bytes], packed: &Packed) -> usize {
+    pub(super) fn condense(&mut self, loose: &[Bytes], packed: Packed) -> usize {
         let is_same = |frames: &[Bytes]| {
             frames.iter().map(|f| f.as_ptr()).eq(loose.iter().map(|f| f.as_ptr()))
         };
@@ -322,7 +322,7 @@ impl OpenWindow {
         }
         let before = self.bytes();
         if let Packed::Shorter(frames) = packed {
-            self.frames.clone_from(frames);
+            self.frames = frames;
         }
         self.is_condensed = true;
         before.saturating_sub(self.bytes())
@@ -549,6 +549,7 @@ fn sorted(histograms: &[HistogramSample]) -> Vec<HistogramSample> {
 }
 
 /// Frames packed as in a block.
+#[derive(Clone)]
 pub(super) enum Packed {
     /// Shorter frames.
     Shorter(Vec<Bytes>),
