@@ -9,6 +9,7 @@ pub(crate) mod created;
 mod drop;
 mod forget;
 mod order;
+mod pack;
 pub(crate) mod series;
 mod slots;
 mod tenants;
@@ -38,11 +39,11 @@ use active::Active;
 pub(crate) use active::HeadLimits;
 use created::CreatedSeries;
 use order::HeadOrder;
+use pack::pack;
 use series::HeadSeries;
 use slots::SlotPlace;
 pub(crate) use slots::{Fetch, SlotShare, SlotVisit};
 pub use tenants::TenantSeriesLimits;
-use window::pack;
 
 /// Shards of the series and of the table of labels; a power of two.
 const SHARD_COUNT: usize = 64;

@@ -3,10 +3,10 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use bytes::Bytes;
 use model::{Histogram, HistogramSample, Labels, TimeRange, prefetch};
 
-use super::window::{OpenWindow, Packed};
+use super::pack::{LooseFrames, Packed};
+use super::window::OpenWindow;
 use crate::epoch::Epoch;
 use crate::samples::decided::{DecidedHistogram, has_same_value};
 use crate::samples::part::{Parts, TailRoom};
@@ -21,13 +21,6 @@ const SHRUNK_LEN_MAX: usize = 8;
 /// Bytes of a series in addition to its label set and its windows: itself, its entries in the
 /// table of slots, in the order and among the slots, and the overhead of the allocator for each.
 pub(crate) const SERIES_BYTES: usize = size_of::<HeadSeries>() + 152;
-
-/// Frames of a window that may be packed.
-pub(super) struct LooseFrames {
-    window: Window,
-    epoch: Epoch,
-    pub(super) frames: Vec<Bytes>,
-}
 
 /// An open series.
 #[derive(Debug)]

@@ -9,8 +9,9 @@ use model::{
 };
 use proptest::prelude::*;
 
+use super::pack::pack;
 use super::series::HeadSeries;
-use super::window::{OpenWindow, pack};
+use super::window::OpenWindow;
 use crate::epoch::Epoch;
 use crate::samples::columns::ColumnCache;
 use crate::samples::cursor::PartsCursor;

@@ -20,6 +20,7 @@ use bytes::Bytes;
 use model::{HistogramSample, ResetHint, TimeRange, prefetch};
 use smallvec::SmallVec;
 
+use super::pack::{Packed, push_each_frame};
 use crate::chunk::{FrameHeader, HistogramEncoder, encode_histograms};
 use crate::epoch::Epoch;
 use crate::samples::columns::{ColumnSlot, Slot};
@@ -546,37 +547,6 @@ fn sorted(histograms: &[HistogramSample]) -> Vec<HistogramSample> {
     let mut sorted = histograms.to_vec();
     sorted.sort_by_key(|sample| sample.timestamp_ms);
     sorted
-}
-
-/// Frames packed as in a block.
-#[derive(Clone)]
-pub(super) enum Packed {
-    /// Shorter frames.
-    Shorter(Vec<Bytes>),
-    /// The frames are not longer as they are.
-    AsTheyAre,
-}
-
-/// Packs frames of floats. Returns `None` for damaged ones, which the seal reports.
-pub(super) fn pack(frames: &[Bytes], s: &mut Scratch) -> Option<Packed> {
-    let frames = frames.concat();
-    let packed = s.pack(&frames)?;
-    if packed.len() >= frames.len() {
-        return Some(Packed::AsTheyAre);
-    }
-    let mut shorter = Vec::with_capacity(1);
-    push_each_frame(packed, &mut shorter);
-    Some(Packed::Shorter(shorter))
-}
-
-/// Splits consecutive frames into single ones.
-fn push_each_frame(bytes: &[u8], frames: &mut Vec<Bytes>) {
-    let mut rest = bytes;
-    while let Ok(header) = FrameHeader::read(rest) {
-        let (frame, tail) = rest.split_at(header.frame_len());
-        frames.push(Bytes::copy_from_slice(frame));
-        rest = tail;
-    }
 }
 
 fn push_frames(frames: &[Bytes], start_ms: i64, end_ms: i64, parts: &mut Parts) {
