@@ -27,18 +27,15 @@ pub(super) use falls::Falls;
 
 /// Minimum number of repeating windows to process together.
 const ALIKE_MIN: usize = 4;
-/// Maximum number of windows whose samples are searched, before later ones are tested for being
-/// alike.
-const EACH_MAX: usize = 64;
 /// Maximum number of samples of an overlapping window that are read for each window.
 const FOLDED_MAX: usize = 2_048;
 /// Maximum number of windows that read each unpacked value.
 const READS_MAX: i64 = 8;
 /// Maximum number of windows that read each packed value for an extreme.
 const EXTREME_READS_MAX: i64 = 64;
-/// Minimum number of samples from window to window to search, if windows overlap. With fewer, reading
-/// all samples costs less.
-const NEW_SAMPLES_MIN: i64 = 2;
+
+/// Number of pieces up to which they need no allocation.
+const PIECES: usize = 16;
 
 /// Position of a sample.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -49,11 +46,11 @@ pub(super) struct Place {
 
 /// Pieces of consecutive parts of a series.
 pub(super) struct Pieces<'a> {
-    pieces: SmallVec<[Piece<'a>; 4]>,
+    pieces: SmallVec<[Piece<'a>; PIECES]>,
     /// Number of the first sample of each piece.
-    numbers: SmallVec<[usize; 4]>,
+    numbers: SmallVec<[usize; PIECES]>,
     /// Position of the first sample of each piece.
-    positions: SmallVec<[Position; 4]>,
+    positions: SmallVec<[Position; PIECES]>,
     /// Number of samples.
     len: usize,
 }
@@ -194,9 +191,6 @@ impl<'a> Pieces<'a> {
             Some(alike) if alike.count >= ALIKE_MIN.min(windows.count) => {
                 self.fill_alike(&alike, wanted, facts)
             }
-            _ if is_of_ends && !self.is_cheap_to_find(first, last, windows) => {
-                (FilledWindows::default(), place)
-            }
             _ => self.fill_each(first, windows, wanted, facts),
         }
     }
@@ -204,19 +198,6 @@ impl<'a> Pieces<'a> {
     /// Returns whether there are staleness markers or gaps inside of parts.
     fn is_divided(&self) -> bool {
         self.positions.windows(2).any(|pair| pair[0].part == pair[1].part)
-    }
-
-    /// Returns whether finding the ends of windows one by one costs less than handing over all
-    /// samples. If samples are even and parts are not divided, most windows repeat.
-    fn is_cheap_to_find(&self, first: Place, last: Place, windows: Windows) -> bool {
-        let count = self.number(last) - self.number(first) + 1;
-        let reads = windows.span_ms / windows.step_ms.max(1);
-        let sample_ms = self.pieces[first.piece].even_step_ms(None);
-        windows.count == 1
-            || windows.step_ms >= windows.span_ms
-            || count as i64 >= reads.saturating_mul(NEW_SAMPLES_MIN)
-            || sample_ms.is_some_and(|sample_ms| windows.step_ms % sample_ms == 0)
-                && !self.is_divided()
     }
 
     /// Returns whether folding the values of windows costs less than handing over all samples; windows
@@ -457,14 +438,14 @@ impl<'a> Pieces<'a> {
         let Some(after_ms) = windows.first_end_ms.checked_sub(windows.span_ms) else {
             return unknown;
         };
-        let count = windows.count.min(EACH_MAX);
+        let count = windows.count.min(WINDOWS_MAX);
         let newest = self.newest(first, windows.end_ms(count - 1));
         let falls = match wanted {
             WantedFact::Increase => self.falls(first, newest),
             _ => Some(Falls::default()),
         };
         let Some(falls) = falls else { return unknown };
-        let (mut firsts, mut lasts) = ([0; EACH_MAX], [0; EACH_MAX]);
+        let (mut firsts, mut lasts) = ([0; WINDOWS_MAX], [0; WINDOWS_MAX]);
         let (firsts, lasts) = (&mut firsts[..count], &mut lasts[..count]);
         let (starts, ends) = (lookups(after_ms, windows), lookups(windows.first_end_ms, windows));
         let (first_ms, values) = (&mut facts.first_ms[..count], &mut facts.first[..count]);
@@ -476,9 +457,12 @@ impl<'a> Pieces<'a> {
         let (last_ms, values) = (&mut facts.last_ms[..count], &mut facts.fact[..count]);
         self.find_newest(first.piece, ends, FoundSamples { at: lasts, times_ms: last_ms, values });
         let counts = &mut facts.counts[..count];
-        for (count, (first, last)) in counts.iter_mut().zip(firsts.iter().zip(&*lasts)) {
-            *count = (last + 1).saturating_sub(*first);
-        }
+        let ends = firsts.iter().zip(&*lasts);
+        widest(|| {
+            for (count, (first, last)) in counts.iter_mut().zip(ends) {
+                *count = (last + 1).saturating_sub(*first);
+            }
+        });
         let filled = match wanted {
             WantedFact::Ends => count,
             WantedFact::Difference | WantedFact::Increase => {

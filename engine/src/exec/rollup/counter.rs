@@ -1,255 +1,16 @@
-//! Functions of counters: increases, resets and changes.
+//! Resets of counters, and functions of neighbouring samples.
 
 use std::collections::VecDeque;
 use std::ops::Range;
 
-use model::{TimeRange, WantedFact, widest};
+use model::TimeRange;
 
 use crate::exec::numeric::compensated::Sum;
 use crate::exec::rollup::buffer::{EvenRanges, Frame, Kernel, Samples};
-use crate::exec::rollup::facts::{FoundWindows, KnownWindow, KnownWindows};
 use crate::exec::rollup::halves::{Both, Halves};
 
 /// Maximum number of resets in a range to add one by one, in Prometheus' order.
 const RESETS_ADDED_MAX: usize = 32;
-
-/// `rate`, `increase`, `delta`.
-///
-/// Source: `extrapolatedRate` of Prometheus.
-#[derive(Debug, Default)]
-pub(super) struct Extrapolated {
-    /// True if a decrease is a counter reset.
-    pub(super) is_counter: bool,
-    /// True if the result is per second.
-    pub(super) is_rate: bool,
-    /// Duration of the ranges.
-    pub(super) range_seconds: f64,
-    pub(super) resets: Resets,
-}
-
-impl Kernel for Extrapolated {
-    #[inline]
-    fn enter(&mut self, samples: Samples<'_>, lo: usize, at: usize) {
-        if self.is_counter {
-            self.resets.enter(samples, lo, at);
-        }
-    }
-
-    #[inline]
-    fn value(&mut self, frame: &Frame<'_>) -> Option<f64> {
-        let last = frame.hi - 1;
-        if last == frame.lo {
-            return None;
-        }
-        let (times, values) = (frame.samples.times, frame.samples.values);
-        let first_value = values[frame.lo];
-        let mut rise = values[last] - first_value;
-        if !self.resets.is_empty() {
-            self.resets.forget_up_to(frame.samples.number(frame.lo));
-            rise = self.resets.add_to(rise, TimeRange::new(frame.start_ms, frame.end_ms));
-        }
-        let span = self.span(
-            TimeRange::new(times[frame.lo], times[last]),
-            last - frame.lo,
-            TimeRange::new(frame.start_ms, frame.end_ms),
-        );
-        Some(rise * self.factor(&span, first_value, rise))
-    }
-
-    const ROLLS_EVENLY: bool = true;
-
-    fn roll_evenly(&mut self, ranges: &EvenRanges<'_>, out: &mut [f64]) -> bool {
-        let EvenRanges { samples, first, stride, .. } = ranges;
-        let last = first.end - 1;
-        if last == first.start || self.is_counter && !self.resets.enter_evenly(ranges) {
-            return false;
-        }
-        let moved = ranges.moved();
-        let times = TimeRange::new(samples.times[first.start], samples.times[last]);
-        let range = TimeRange::new(ranges.start_ms, ranges.end_ms);
-        let span = self.span(times, last - first.start, range);
-        let firsts = &samples.values[first.start..first.start + moved + 1];
-        let lasts = &samples.values[last..last + moved + 1];
-        let fact = |(first, last): (&f64, &f64)| (*first, last - first);
-        // Usually each range is one sample further; with a constant stride the loop is vectorized.
-        if *stride == 1 {
-            self.extrapolate(&span, firsts.iter().zip(lasts).map(fact), out, 1);
-        } else {
-            let (firsts, lasts) = (firsts.iter().step_by(*stride), lasts.iter().step_by(*stride));
-            self.extrapolate(&span, firsts.zip(lasts).map(fact), out, 1);
-        }
-        self.correct_evenly(ranges, &span, out);
-        true
-    }
-
-    #[inline]
-    fn wanted_fact(&self) -> Option<WantedFact> {
-        Some(if self.is_counter { WantedFact::Increase } else { WantedFact::Difference })
-    }
-
-    fn of_facts(&self, known: &KnownWindows<'_>, out: &mut [f64]) -> FoundWindows {
-        let (firsts, rises) = (&known.facts.first, &known.facts.fact);
-        let Some(period) = known.period(2) else {
-            return known.each(out, |index, window| {
-                (window.samples.count > 1).then(|| {
-                    let span = self.span_of(window);
-                    rises[index] * self.factor(&span, firsts[index], rises[index])
-                })
-            });
-        };
-        let distance = period.len();
-        for (index, window) in period.enumerate() {
-            let span = self.span_of(window);
-            let (firsts, rises) = (firsts[index..].iter(), rises[index..].iter());
-            let fact = |(first, rise): (&f64, &f64)| (*first, *rise);
-            // With a constant distance the loop is vectorized.
-            if distance == 1 {
-                self.extrapolate(&span, firsts.zip(rises).map(fact), out, 1);
-            } else {
-                let facts = firsts.step_by(distance).zip(rises.step_by(distance)).map(fact);
-                self.extrapolate(&span, facts, &mut out[index..], distance);
-            }
-        }
-        FoundWindows::All
-    }
-
-    fn bytes(&self) -> u64 {
-        self.resets.bytes()
-    }
-}
-
-/// Distances of the samples in a range, in seconds.
-struct Sampled {
-    /// Distance from the first to the last sample.
-    sampled: f64,
-    /// Extrapolated distances before the first and after the last sample.
-    to_start: f64,
-    to_end: f64,
-}
-
-impl Extrapolated {
-    /// Extrapolates the increases of windows with the same distances, given their first values and
-    /// increases. Writes every `distance`th value of `out`.
-    #[inline]
-    fn extrapolate(
-        &self,
-        span: &Sampled,
-        facts: impl Iterator<Item = (f64, f64)> + Clone,
-        out: &mut [f64],
-        distance: usize,
-    ) {
-        let is_any_near_zero = match distance {
-            1 => self.multiply(span, facts.clone(), out.iter_mut()),
-            _ => self.multiply(span, facts.clone(), out.iter_mut().step_by(distance)),
-        };
-        if is_any_near_zero {
-            for (out, (first_value, rise)) in out.iter_mut().step_by(distance).zip(facts) {
-                *out = rise * self.factor(span, first_value, rise);
-            }
-        }
-    }
-
-    /// Writes increases, multiplied by the factor of counters that are not near zero. Returns whether
-    /// any counter may have been zero within the extrapolated distance.
-    #[inline]
-    fn multiply<'a>(
-        &self,
-        span: &Sampled,
-        facts: impl Iterator<Item = (f64, f64)>,
-        out: impl Iterator<Item = &'a mut f64>,
-    ) -> bool {
-        let factor = self.whole_factor(span.to_start, span);
-        widest(|| {
-            let mut is_any_near_zero = false;
-            for (out, (first_value, rise)) in out.zip(facts) {
-                is_any_near_zero |= self.may_reach_zero(span, first_value, rise);
-                *out = rise * factor;
-            }
-            is_any_near_zero
-        })
-    }
-
-    /// Rewrites the values of the ranges that contain a reset.
-    fn correct_evenly(&mut self, ranges: &EvenRanges<'_>, span: &Sampled, out: &mut [f64]) {
-        let EvenRanges { samples, first, stride, .. } = ranges;
-        if self.resets.is_empty() {
-            return;
-        }
-        let mut some = 0..0;
-        for (at, out) in out.iter_mut().enumerate() {
-            let (lo, hi) = (first.start + at * stride, first.end + at * stride);
-            some = self.resets.later(some, samples.number(lo), samples.number(hi));
-            if some.is_empty() {
-                continue;
-            }
-            let moved_ms = samples.times[lo] - samples.times[first.start];
-            let first_value = samples.values[lo];
-            let range = TimeRange::new(ranges.start_ms + moved_ms, ranges.end_ms + moved_ms);
-            let rise = samples.values[hi - 1] - first_value;
-            let rise = self.resets.add_some(rise, some.clone(), range);
-            *out = rise * self.factor(span, first_value, rise);
-        }
-        self.resets.forget_up_to(samples.number(first.start + ranges.moved()));
-    }
-
-    /// Returns the distances in a window of at least two samples.
-    #[inline]
-    fn span_of(&self, window: KnownWindow) -> Sampled {
-        let KnownWindow { samples, start_ms, end_ms } = window;
-        let sampled = TimeRange::new(samples.first_ms, samples.last_ms);
-        self.span(sampled, samples.count - 1, TimeRange::new(start_ms, end_ms))
-    }
-
-    /// Returns the distances in `range`, given the timestamps of its first and last sample and the
-    /// number of intervals between its samples.
-    #[inline]
-    fn span(&self, sampled: TimeRange, distances: usize, range: TimeRange) -> Sampled {
-        let TimeRange { start_ms: first_ms, end_ms: last_ms } = sampled;
-        let mut to_start = (first_ms - range.start_ms) as f64 / 1000.0;
-        let mut to_end = (range.end_ms - last_ms) as f64 / 1000.0;
-        let sampled = (last_ms - first_ms) as f64 / 1000.0;
-        let average = sampled / distances as f64;
-        let threshold = average * 1.1;
-        if to_start >= threshold {
-            to_start = average / 2.0;
-        }
-        if to_end >= threshold {
-            to_end = average / 2.0;
-        }
-        Sampled { sampled, to_start, to_end }
-    }
-
-    /// Returns whether a counter may have been zero within the extrapolated distance. Avoids the
-    /// division for counters that are clearly too high.
-    #[inline]
-    fn may_reach_zero(&self, span: &Sampled, first_value: f64, rise: f64) -> bool {
-        // No short circuit: loops over many ranges call this.
-        self.is_counter
-            & (rise > 0.0)
-            & (first_value >= 0.0)
-            & (span.sampled * first_value <= span.to_start * rise * 1.001)
-    }
-
-    /// Returns the factor that extrapolates an increase to the range.
-    #[inline]
-    fn factor(&self, span: &Sampled, first_value: f64, rise: f64) -> f64 {
-        let mut to_start = span.to_start;
-        // A counter is not extrapolated below zero.
-        if self.may_reach_zero(span, first_value, rise) {
-            let to_zero = span.sampled * (first_value / rise);
-            if to_zero < to_start {
-                to_start = to_zero;
-            }
-        }
-        self.whole_factor(to_start, span)
-    }
-
-    #[inline]
-    fn whole_factor(&self, to_start: f64, span: &Sampled) -> f64 {
-        let factor = (span.sampled + to_start + span.to_end) / span.sampled;
-        if self.is_rate { factor / self.range_seconds } else { factor }
-    }
-}
 
 /// Resets of a counter in the range, and sums of the values before them, updated incrementally.
 #[derive(Debug, Default)]
@@ -272,7 +33,7 @@ struct Reset {
 
 impl Resets {
     #[inline]
-    fn is_empty(&self) -> bool {
+    pub(super) fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
 
@@ -286,7 +47,7 @@ impl Resets {
 
     /// Processes the samples that enter `ranges`. If many ranges would contain resets, returns
     /// false and only drops earlier resets.
-    fn enter_evenly(&mut self, ranges: &EvenRanges<'_>) -> bool {
+    pub(super) fn enter_evenly(&mut self, ranges: &EvenRanges<'_>) -> bool {
         let EvenRanges { samples, first, stride, .. } = ranges;
         self.forget_up_to(samples.number(first.start));
         // Samples that entered earlier are already processed.
@@ -351,7 +112,7 @@ impl Resets {
     /// Returns the same indices as `between`, searching forward from the indices of an `earlier`
     /// range.
     #[inline]
-    fn later(&self, earlier: Range<usize>, after: u64, before: u64) -> Range<usize> {
+    pub(super) fn later(&self, earlier: Range<usize>, after: u64, before: u64) -> Range<usize> {
         let Range { start: mut from, end: mut to } = earlier;
         while self.entries.get(from).is_some_and(|reset| reset.number <= after) {
             from += 1;
@@ -364,7 +125,7 @@ impl Resets {
     }
 
     #[inline(never)]
-    fn add_some(&mut self, rise: f64, some: Range<usize>, range: TimeRange) -> f64 {
+    pub(super) fn add_some(&mut self, rise: f64, some: Range<usize>, range: TimeRange) -> f64 {
         let Resets { entries, base, halves } = self;
         let in_order = |entries: &VecDeque<Reset>| {
             entries.range(some.clone()).fold(rise, |sum, reset| sum + reset.value)

@@ -43,6 +43,41 @@ impl KnownWindows<'_> {
         is_short.then(|| (0..counts.len()).map(|index| self.window(index, 0)))
     }
 
+    /// Returns the number of windows of the first period.
+    #[inline]
+    pub(super) fn period_len(&self) -> usize {
+        self.filled.period
+    }
+
+    /// Returns the windows of the first period, of which some may have no samples.
+    #[inline]
+    pub(super) fn windows_of_period(&self) -> impl ExactSizeIterator<Item = KnownWindow> + Clone {
+        let WindowFacts { counts, first_ms, last_ms, .. } = self.facts;
+        let ends = first_ms.iter().zip(last_ms);
+        let samples = counts[..self.filled.period].iter().zip(ends).enumerate();
+        samples.map(|(index, (count, (first_ms, last_ms)))| KnownWindow {
+            samples: WindowSamples { count: *count, first_ms: *first_ms, last_ms: *last_ms },
+            start_ms: self.windows.after_ms(index),
+            end_ms: self.windows.end_ms(index),
+        })
+    }
+
+    /// Returns the windows with at least `samples_min` samples.
+    #[inline]
+    pub(super) fn of_samples(&self, samples_min: usize) -> FoundWindows {
+        let counts = &self.facts.counts[..self.filled.period];
+        if counts.iter().all(|count| *count >= samples_min) {
+            return FoundWindows::All;
+        }
+        let mut words = [0; WINDOWS_MAX / 64];
+        for (index, count) in counts.iter().cycle().take(self.filled.windows).enumerate() {
+            if *count >= samples_min {
+                set_present(&mut words, index);
+            }
+        }
+        FoundWindows::Some(words)
+    }
+
     /// Returns whether every window has samples.
     #[inline]
     pub(super) fn have_samples(&self) -> bool {

@@ -11,8 +11,9 @@ use crate::parse::ast::RangeMode;
 
 use super::RollupOperator;
 use super::buffer::Ranges;
-use super::counter::{Extrapolated, LastTwo, Neighbours, Resets};
+use super::counter::{LastTwo, Neighbours, Resets};
 use super::extended::{AnchoredNeighbours, ExtendedRate, SmoothedLookup};
+use super::extrapolated::Extrapolated;
 use super::fold::{Boundary, Extreme, Fold};
 use super::mixed;
 use super::spread::{Mad, Quantile, Variance};

@@ -8,6 +8,7 @@
 mod buffer;
 mod counter;
 mod extended;
+mod extrapolated;
 mod facts;
 mod feed;
 mod fold;

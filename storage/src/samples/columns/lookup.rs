@@ -1,7 +1,5 @@
 //! Looks up the newest samples of steps in a column.
 
-use std::ops::Range;
-
 use model::{FilledSteps, LookupSteps, stale_nan};
 use smallvec::SmallVec;
 
@@ -14,9 +12,6 @@ use crate::samples::repeated::{Repetition, spread};
 const REPEATED_AT_ONCE: usize = 128;
 /// Number of steps whose samples are found together.
 const FOUND_AT_ONCE: usize = 64;
-/// Maximum distance of a sample from its expected index. A sample further away is found by binary
-/// search.
-const MOVES_MAX: usize = 16;
 
 impl Column {
     /// Writes the newest value up to each step to `out`, for the first steps up to `until_ms`. The
@@ -139,7 +134,7 @@ impl Column {
     /// The sample at the expected time up to a step is between `age_min_ms` and `age_max_ms` old. If
     /// both are within `0..sample_ms`, it is the newest one, however early or late it is. Steps are a
     /// multiple of `sample_ms` apart, so this holds for all steps.
-    fn strided(&self, stretch: Stretch, steps: LookupSteps) -> Option<StridedSamples> {
+    pub(super) fn strided(&self, stretch: Stretch, steps: LookupSteps) -> Option<StridedSamples> {
         let (start, start_ms, sample_ms, off_ms) = match (stretch.step_ms, self.times()) {
             (Some(step_ms), _) => (stretch.start, self.time(stretch.start), step_ms, [0, 0]),
             (None, Times::Near { step_ms, off_min_ms, off_max_ms, .. }) => {
@@ -159,7 +154,7 @@ impl Column {
             return None;
         }
         let stride = (steps.step_ms / sample_ms) as usize;
-        Some(StridedSamples { first: start + passed, stride, is_seen })
+        Some(StridedSamples { first: start + passed, stride, sample_ms, is_seen })
     }
 
     /// Writes the values of samples a fixed number apart; later steps see the last sample.
@@ -170,7 +165,7 @@ impl Column {
         steps: LookupSteps,
         out: &mut [f64],
     ) -> bool {
-        let StridedSamples { first, stride, is_seen } = strided;
+        let StridedSamples { first, stride, is_seen, .. } = strided;
         let last = stretch.end - 1;
         let left = last.checked_sub(first);
         let count = left.map_or(0, |left| out.len().min(left / stride + 1));
@@ -194,14 +189,14 @@ impl Column {
         let (mut are_all_seen, mut done) = (true, 0);
         for values in out.chunks_mut(FOUND_AT_ONCE) {
             let steps = steps.from(done);
-            let mut all = [0; FOUND_AT_ONCE];
-            let found = &mut all[..values.len()];
+            let (mut at, mut times_ms) = ([0; FOUND_AT_ONCE], [0; FOUND_AT_ONCE]);
+            let (at, times_ms) = (&mut at[..values.len()], &mut times_ms[..values.len()]);
+            self.find_each(stretch, steps, 0, at, times_ms);
             let mut old = 0_u64;
-            self.find_each(stretch, steps, 0, found.len(), |step, at, time_ms| {
-                found[step] = at;
+            for (step, time_ms) in times_ms.iter().enumerate() {
                 old |= u64::from(steps.time(step) - time_ms >= steps.lookback_ms) << step;
-            });
-            self.values().gather(found, values);
+            }
+            self.values().gather(at, values);
             are_all_seen &= old == 0;
             while old != 0 {
                 values[old.trailing_zeros() as usize] = stale_nan();
@@ -211,120 +206,16 @@ impl Column {
         }
         are_all_seen
     }
-
-    /// Finds the newest sample of a stretch up to each step, or the one `ahead` samples later. No step
-    /// is before the first sample, and no sample after the last one is found.
-    pub(crate) fn find(
-        &self,
-        stretch: Stretch,
-        steps: LookupSteps,
-        ahead: usize,
-        found: &mut FoundSamples<'_>,
-    ) {
-        let FoundSamples { at: found, times_ms, values } = found;
-        self.find_each(stretch, steps, ahead, found.len(), |step, at, time_ms| {
-            found[step] = at;
-            times_ms[step] = time_ms;
-        });
-        self.values().gather(found, values);
-    }
-
-    /// Calls `visit` with each of `count` steps, and with index and time of its sample; see
-    /// [`Column::find`].
-    fn find_each(
-        &self,
-        stretch: Stretch,
-        steps: LookupSteps,
-        ahead: usize,
-        count: usize,
-        visit: impl FnMut(usize, usize, i64),
-    ) {
-        let (start, start_ms) = (stretch.start, self.time(stretch.start));
-        let first_ms = self.min_ms();
-        match (stretch.step_ms, self.times()) {
-            (Some(step_ms), _) => {
-                let time = |at: usize| start_ms + (at - start) as i64 * step_ms;
-                self.find_near(stretch, steps, ahead, count, time, visit);
-            }
-            (None, Times::Even { step_ms }) => {
-                let time = |at: usize| first_ms + at as i64 * step_ms;
-                self.find_near(stretch, steps, ahead, count, time, visit);
-            }
-            (None, Times::Near { step_ms, off_ms, .. }) => {
-                let time = |at: usize| first_ms + at as i64 * step_ms + i64::from(off_ms[at]);
-                self.find_near(stretch, steps, ahead, count, time, visit);
-            }
-            (None, Times::Offsets(offsets)) => {
-                let time = |at: usize| first_ms + i64::from(offsets[at]);
-                self.find_near(stretch, steps, ahead, count, time, visit);
-            }
-            (None, Times::Any(times)) => {
-                self.find_near(stretch, steps, ahead, count, |at| times[at], visit);
-            }
-        }
-    }
-
-    /// Finds the sample of each step near the expected distance from that of the previous one.
-    #[inline]
-    fn find_near(
-        &self,
-        stretch: Stretch,
-        steps: LookupSteps,
-        ahead: usize,
-        count: usize,
-        time: impl Fn(usize) -> i64,
-        mut visit: impl FnMut(usize, usize, i64),
-    ) {
-        let (first, last) = (stretch.start, stretch.end - 1);
-        let sample_ms = time(last).saturating_sub(time(first)) / (last - first).max(1) as i64;
-        let sample_ms = sample_ms.max(1);
-        let stride = (steps.step_ms.saturating_add(sample_ms / 2) / sample_ms) as usize;
-        let passed_ms = steps.first_ms.saturating_sub(time(first));
-        let mut at = first.saturating_add((passed_ms / sample_ms) as usize).min(last);
-        for step in 0..count {
-            let step_ms = steps.time(step);
-            let mut moves = 0;
-            while at > first && time(at) > step_ms && moves < MOVES_MAX {
-                (at, moves) = (at - 1, moves + 1);
-            }
-            while at < last && time(at + 1) <= step_ms && moves < MOVES_MAX {
-                (at, moves) = (at + 1, moves + 1);
-            }
-            if moves == MOVES_MAX {
-                let passed = first + self.count_until(first, step_ms);
-                at = passed.saturating_sub(1).clamp(first, last);
-            }
-            visit(step, at + ahead, time(at + ahead));
-            at = at.saturating_add(stride).min(last);
-        }
-    }
-}
-
-/// Indices, times and values of samples, as slices of one length to write to.
-pub(crate) struct FoundSamples<'a> {
-    pub(crate) at: &'a mut [usize],
-    pub(crate) times_ms: &'a mut [i64],
-    pub(crate) values: &'a mut [f64],
-}
-
-impl FoundSamples<'_> {
-    /// Returns a part to write to.
-    #[inline]
-    pub(crate) fn part(&mut self, range: Range<usize>) -> FoundSamples<'_> {
-        FoundSamples {
-            at: &mut self.at[range.clone()],
-            times_ms: &mut self.times_ms[range.clone()],
-            values: &mut self.values[range],
-        }
-    }
 }
 
 /// Newest samples of steps, a fixed number of samples apart.
 #[derive(Clone, Copy)]
-struct StridedSamples {
+pub(super) struct StridedSamples {
     /// Index for the first step; it may be after the last sample.
-    first: usize,
-    stride: usize,
+    pub(super) first: usize,
+    pub(super) stride: usize,
+    /// Expected distance of two samples.
+    pub(super) sample_ms: i64,
     /// True if the samples are within the lookback, false if none is.
     is_seen: bool,
 }

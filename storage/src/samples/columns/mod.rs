@@ -9,6 +9,7 @@
 mod cache;
 mod column;
 mod extremes;
+mod find;
 mod lookup;
 mod packed;
 mod starts;
@@ -23,6 +24,6 @@ pub(crate) use cache::{
 };
 pub(crate) use column::Column;
 pub(crate) use extremes::extreme_of;
-pub(crate) use lookup::FoundSamples;
+pub(crate) use find::FoundSamples;
 pub(crate) use stretches::Stretch;
 pub(crate) use values::WholeSum;

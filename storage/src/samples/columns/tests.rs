@@ -1,9 +1,9 @@
 use std::sync::Arc;
 
-use model::{Advance, LookupSteps, SampleBatch, StepRanges, is_stale, stale_nan};
+use model::{Advance, LookupSteps, SampleBatch, StepRanges, TimeRange, is_stale, stale_nan};
 use proptest::prelude::*;
 
-use super::{BlockKey, Column, ColumnCache, ColumnSlot};
+use super::{BlockKey, Column, ColumnCache, ColumnSlot, FoundSamples};
 use crate::epoch::Epoch;
 use crate::window::Window;
 
@@ -54,7 +54,7 @@ fn plain_values(len: usize) -> impl Strategy<Value = Vec<f64>> {
 
 fn times(len: usize) -> impl Strategy<Value = Vec<i64>> {
     let step = prop_oneof![Just(15_000_i64), 1_i64..100_000, Just(1_i64 << 33)];
-    let jitter = prop_oneof![Just(0_i64), Just(20), Just(70_000)];
+    let jitter = prop_oneof![Just(0_i64), Just(20), Just(9_000), Just(70_000)];
     (any::<i32>(), step, jitter, proptest::collection::vec(0_i64..1 << 20, len)).prop_map(
         |(first, step, jitter, noise)| {
             let mut before = i64::from(first) * 1000;
@@ -198,6 +198,43 @@ proptest! {
             prop_assert_eq!(filled.newest.to_bits(), values[at].to_bits());
             // Markers may be among the samples between two steps.
             prop_assert!(are_all_seen || !filled.are_all_seen);
+        }
+    }
+
+    #[test]
+    fn found_samples_are_the_newest_of_their_stretch_or_those_after_them(
+        (times, values) in samples(),
+        (offset, step) in (0_i64..400, 0_i64..20),
+        unit in prop_oneof![Just(15_000_i64), Just(5_000), Just(1_000), Just(7_777)],
+        phase_ms in prop_oneof![Just(0_i64), 0_i64..15_000],
+        (ahead, len) in (0_usize..2, prop_oneof![1_usize..100, Just(1_000)]),
+    ) {
+        let column = Column::new(&times, &values, &[]);
+        let mut stretches = Vec::new();
+        let all = TimeRange::new(i64::MIN, i64::MAX);
+        column.each_stretch(all, |stretch| stretches.push(stretch));
+        for stretch in stretches {
+            let of_stretch = &times[stretch.start..stretch.end];
+            let steps = LookupSteps {
+                first_ms: of_stretch[0] + offset * unit / 100 + phase_ms,
+                step_ms: step * unit,
+                lookback_ms: i64::MAX,
+            };
+            let sample = |step: usize| {
+                let passed = of_stretch.partition_point(|time_ms| *time_ms <= steps.time(step));
+                stretch.start + passed - 1 + ahead
+            };
+            let samples: Vec<usize> =
+                (0..len).map(sample).take_while(|at| *at < stretch.end).collect();
+            let (mut at, mut times_ms) = (vec![0; samples.len()], vec![0; samples.len()]);
+            let mut found = vec![0.0; samples.len()];
+            let (at, times_ms, found) = (&mut at, &mut times_ms, &mut found);
+            column.find(stretch, steps, ahead, &mut FoundSamples { at, times_ms, values: found });
+            prop_assert_eq!(&*at, &samples);
+            let expected_ms: Vec<i64> = samples.iter().map(|at| times[*at]).collect();
+            prop_assert_eq!(&*times_ms, &expected_ms);
+            let expected: Vec<f64> = samples.iter().map(|at| values[*at]).collect();
+            prop_assert_eq!(bits(found), bits(&expected));
         }
     }
 
