@@ -27,6 +27,8 @@ pub(super) use falls::Falls;
 
 /// Minimum number of repeating windows to process together.
 const ALIKE_MIN: usize = 4;
+/// Number of windows whose even samples are searched, before later ones are tested for being alike.
+const EACH_MIN: usize = 64;
 /// Maximum number of samples of an overlapping window that are read for each window.
 const FOLDED_MAX: usize = 2_048;
 /// Maximum number of windows that read each unpacked value.
@@ -426,6 +428,16 @@ impl<'a> Pieces<'a> {
         done
     }
 
+    /// Returns the number of windows to search before later ones are tested for being alike.
+    fn searched(&self, first: Place, windows: Windows) -> usize {
+        if self.pieces[first.piece].even_step_ms(None).is_none() {
+            return WINDOWS_MAX;
+        }
+        // Windows that begin before all samples are not alike.
+        let growing = windows.count_before(self.time(first).saturating_add(windows.span_ms));
+        growing.clamp(EACH_MIN, WINDOWS_MAX)
+    }
+
     /// Writes the facts of windows, whose first and last samples are searched.
     fn fill_each(
         &self,
@@ -438,7 +450,7 @@ impl<'a> Pieces<'a> {
         let Some(after_ms) = windows.first_end_ms.checked_sub(windows.span_ms) else {
             return unknown;
         };
-        let count = windows.count.min(WINDOWS_MAX);
+        let count = windows.count.min(self.searched(first, windows));
         let newest = self.newest(first, windows.end_ms(count - 1));
         let falls = match wanted {
             WantedFact::Increase => self.falls(first, newest),
