@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
-use futures::future::try_join;
+use futures::future::{FutureExt, TryFutureExt, try_join};
 use model::{Budget, Labels, METRIC_NAME, MatchOp, Matcher, Reservation, SourceError, TimeRange};
 use roaring::RoaringBitmap;
 
@@ -55,13 +55,14 @@ pub(crate) async fn load(
     let mut of_latest = yielder.fork();
     let latest = latest_of(lsm, index, matchers, &windows, range, &mut of_latest);
     let resolved = if unwanted(i64::MIN).is_empty() {
-        // Together: both wait for the object store.
-        let series = index.series(lsm, &core.head, matchers, &mut yielder);
-        let (sealed_ms, resolved) = try_join(latest, series).await?;
-        if sealed_ms.is_none() {
-            return Ok(Loaded { series: Vec::new() });
+        // Together: both wait for the object store. Without blocks in the range, the series are not needed.
+        let latest = latest.map(|sealed| sealed.map_err(Some)?.ok_or(None));
+        let series = index.series(lsm, &core.head, matchers, &mut yielder).map_err(Some);
+        match try_join(latest, series).await {
+            Ok((_, resolved)) => resolved,
+            Err(None) => return Ok(Loaded { series: Vec::new() }),
+            Err(Some(error)) => return Err(error),
         }
-        resolved
     } else {
         let Some(sealed_ms) = latest.await? else { return Ok(Loaded { series: Vec::new() }) };
         let ids = index.resolve(lsm, matchers, &mut yielder).await? - unwanted(sealed_ms);

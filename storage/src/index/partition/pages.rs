@@ -142,7 +142,8 @@ impl PartitionIndex {
             .try_chunks(at_once)
             .map_err(|error| SourceError::from(error.1))
             .map_ok(|encoded| self.decode_pages(known, encoded, is_inline))
-            .try_buffered(share_count(&self.sizes, pages.len() * page_ids));
+            // Each thread has the next pages at hand when it has decoded some.
+            .try_buffered(2 * share_count(&self.sizes, pages.len() * page_ids));
         let mut found = Vec::with_capacity(pages.len());
         while let Some(decoded) = decoded.try_next().await? {
             yielder.work(decoded.len() * page_ids).await?;
