@@ -79,9 +79,9 @@ pub(super) fn is_held(delta_of_deltas: i64) -> bool {
 fn encode_frame(timestamps: &[i64], values: &[f64], starts: &[i64], out: &mut Vec<u8>) {
     let has_starts = starts.iter().any(|start_ms| *start_ms != 0);
     let encoding = if has_starts { Encoding::GorillaStarts } else { Encoding::Gorilla };
-    write_frame(encoding, timestamps, out, |out| {
-        let start = timestamps.first().map_or(0, |min_ms| ordered_bits(*min_ms));
-        let mut encoder = StdEncoder::new(start, BitWriter::new(out));
+    let Some(extent) = Extent::of(timestamps) else { return };
+    write_frame(encoding, &extent, out, |out| {
+        let mut encoder = StdEncoder::new(ordered_bits(extent.min_ms), BitWriter::new(out));
         for (timestamp, value) in timestamps.iter().zip(values) {
             encoder.encode(DataPoint::new(ordered_bits(*timestamp), *value));
         }
@@ -92,15 +92,29 @@ fn encode_frame(timestamps: &[i64], values: &[f64], starts: &[i64], out: &mut Ve
     });
 }
 
-/// Appends one frame, if there is a sample. The length of the header depends on that of the
-/// payload. So the payload is written after space for the longest header, and then moved.
+/// Number and times of the samples of a frame, at least one.
+pub(super) struct Extent {
+    pub(super) count: usize,
+    pub(super) min_ms: i64,
+    pub(super) max_ms: i64,
+}
+
+impl Extent {
+    /// Returns the extent of samples, if there are any.
+    pub(super) fn of(timestamps: &[i64]) -> Option<Extent> {
+        let (min_ms, max_ms) = (*timestamps.first()?, *timestamps.last()?);
+        Some(Extent { count: timestamps.len(), min_ms, max_ms })
+    }
+}
+
+/// Appends one frame. The length of the header depends on that of the payload. So the payload is
+/// written after space for the longest header, and then moved.
 pub(super) fn write_frame(
     encoding: Encoding,
-    timestamps: &[i64],
+    extent: &Extent,
     out: &mut Vec<u8>,
     write_payload: impl FnOnce(&mut Vec<u8>),
 ) {
-    let (Some(min_ms), Some(max_ms)) = (timestamps.first(), timestamps.last()) else { return };
     let frame_start = out.len();
     let payload_start = frame_start + frame::HEADER_BYTES_MAX;
     out.resize(payload_start, 0);
@@ -110,8 +124,8 @@ pub(super) fn write_frame(
     let header_len = frame::write_header(
         &mut header,
         encoding,
-        timestamps.len(),
-        max_ms.abs_diff(*min_ms),
+        extent.count,
+        extent.max_ms.abs_diff(extent.min_ms),
         payload_len,
     );
     out[frame_start..frame_start + header_len].copy_from_slice(&header[..header_len]);

@@ -55,6 +55,7 @@ mod decode;
 mod encode;
 mod error;
 mod frame;
+mod grow;
 pub mod histogram;
 mod packed;
 mod starts;
@@ -65,6 +66,7 @@ pub use decode::Decoder;
 pub use encode::{encode, encode_with_starts};
 pub use error::ChunkError;
 pub use frame::{Encoding, FrameHeader, Frames, frames};
+pub use grow::{FrameEnd, grow};
 pub use histogram::{HistogramBefore, HistogramDecoder, HistogramEncoder, encode_histograms};
 pub use packed::encode_packed;
 

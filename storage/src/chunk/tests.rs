@@ -161,6 +161,40 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(512))]
 
     #[test]
+    fn a_grown_frame_is_that_of_all_its_samples(
+        (times, values) in samples(200),
+        lengths in prop::collection::vec(1_usize..40, 1..20),
+    ) {
+        let samples: Vec<(i64, f64)> = times.iter().copied().zip(values).collect();
+        let (mut frame, mut end, mut len) = (Vec::new(), None, 0);
+        for more in lengths {
+            let more = &samples[len..(len + more).min(samples.len())];
+            let is_near = |pair: &[(i64, f64)]| {
+                pair[1].0.checked_sub(pair[0].0).is_some_and(|delta_ms| delta_ms < 1 << 31)
+            };
+            let are_near = samples[len.saturating_sub(1)..len + more.len()].windows(2).all(is_near);
+            let mut grown = Vec::new();
+            let before = end.map(|end| (&frame[..], end));
+            let grown_end = grow(before, more, &mut grown);
+            if more.is_empty() || !are_near {
+                prop_assert_eq!((grown_end, grown.len()), (None, 0));
+                break;
+            }
+            let Some(grown_end) = grown_end else {
+                // The span of all is too long.
+                prop_assert!(samples[len].0.checked_sub(samples[0].0).is_none());
+                break;
+            };
+            len += more.len();
+            let mut expected = Vec::new();
+            let (times, values): (Vec<i64>, Vec<f64>) = samples[..len].iter().copied().unzip();
+            prop_assert_eq!(encode(&times, &values, &mut expected), 1);
+            prop_assert_eq!(&grown, &expected);
+            (frame, end) = (grown, Some(grown_end));
+        }
+    }
+
+    #[test]
     fn both_decoders_give_back_what_was_encoded((times, values) in samples(200)) {
         check_round_trip(&times, &values);
     }
@@ -477,4 +511,29 @@ fn payload_that_differs_from_its_header_is_an_error() {
         "the first delta is not 0 at sample 0, bit 111",
     ];
     assert_eq!(found, expected);
+}
+
+#[test]
+fn a_frame_that_is_damaged_packed_or_too_long_does_not_grow() {
+    let samples: Vec<(i64, f64)> = (0..700).map(|at| (at * 15_000, at as f64 * 0.1)).collect();
+    let mut frame = Vec::new();
+    let end = grow(None, &samples[..20], &mut frame).expect("they fit");
+    let grow_more = |frame: &[u8], samples: &[(i64, f64)]| {
+        let mut out = vec![1, 2, 3];
+        let grown = grow(Some((frame, end)), samples, &mut out);
+        assert_eq!((out.len() > 3, &out[..3]), (grown.is_some(), &[1, 2, 3][..]));
+        grown
+    };
+    assert!(grow_more(&frame, &samples[20..40]).is_some());
+    for at in 0..frame.len() {
+        let mut damaged = frame.clone();
+        damaged[at] ^= 0x40;
+        assert_eq!(grow_more(&damaged, &samples[20..40]), None, "byte {at}");
+    }
+    assert_eq!(grow_more(&frame, &samples[19..40]), None, "time does not ascend");
+    assert_eq!(grow_more(&frame, &samples[20..700]), None);
+    let (times, values): (Vec<i64>, Vec<f64>) = samples[..20].iter().copied().unzip();
+    let mut packed = Vec::new();
+    assert_eq!(encode_packed(&times, &values, &mut packed), 1);
+    assert_eq!(grow_more(&packed, &samples[20..40]), None);
 }

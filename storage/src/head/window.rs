@@ -1,14 +1,14 @@
 //! Samples of an open series in one window: frames and a short raw tail.
 //!
 //! ```text
-//! window W, log epoch E:   in order   [frame ≤120][frame ≤120]…[tail ≤32 samples, raw]
+//! window W, log epoch E:   in order   [frame ≤128][frame ≤128]…[tail ≤16 samples, raw]
 //!                                     [histograms ≤240]…[histograms, still encoding]
 //!                          late       [frame][frame]…[≤64 samples, raw, in order of arrival]
 //!                                                    [≤16 histograms, in order of arrival]
 //! ```
 //!
-//! A full tail is merged into the previous frame while that is short, so that memory holds few
-//! raw samples and frames are still long. It is also encoded when the next window begins. Once the
+//! A full tail is appended to the previous frame while that is short, so that memory holds few
+//! raw samples and frames are still long. A frame with start timestamps is decoded for that. It is also encoded when the next window begins. Once the
 //! log epoch has ended, the window is immutable: raw samples are encoded, and the frames of windows
 //! to be sealed are packed. In-order histograms are large, so they are encoded at once, and a reader
 //! copies the unfinished frame. Of two samples of one time, the later write wins: late over in
@@ -21,7 +21,7 @@ use model::{HistogramSample, ResetHint, TimeRange, prefetch};
 use smallvec::SmallVec;
 
 use super::pack::{Packed, push_each_frame};
-use crate::chunk::{FrameHeader, HistogramEncoder, encode_histograms};
+use crate::chunk::{FrameEnd, FrameHeader, HistogramEncoder, encode_histograms};
 use crate::epoch::Epoch;
 use crate::samples::columns::{ColumnSlot, Slot};
 use crate::samples::decided::DecidedHistogram;
@@ -32,9 +32,9 @@ use crate::samples::scratch::Scratch;
 use crate::window::Window;
 
 /// Maximum raw samples in the tail of an open window.
-pub(crate) const TAIL_LEN: usize = 32;
+pub(crate) const TAIL_LEN: usize = 16;
 /// Maximum samples of a frame in the head.
-const FRAME_LEN: usize = 120;
+const FRAME_LEN: usize = 128;
 /// Maximum histograms of a frame in the head, and bytes from which it is closed.
 const HISTOGRAM_FRAME_LEN: usize = 240;
 const HISTOGRAM_FRAME_BYTES: usize = 32 << 10;
@@ -52,6 +52,8 @@ pub(crate) struct OpenWindow {
     pub(super) epoch: Epoch,
     /// Samples in the last of `frames`; 0 if no tail is to be merged into that frame.
     last_frame_len: u16,
+    /// End of that frame; `None` if it is to be decoded.
+    last_frame_end: Option<FrameEnd>,
     frames: Vec<Bytes>,
     /// Set if all frames are of floats.
     are_floats: bool,
@@ -136,6 +138,7 @@ impl OpenWindow {
             window,
             epoch,
             last_frame_len: 0,
+            last_frame_end: None,
             frames: Vec::new(),
             are_floats: true,
             have_starts: false,
@@ -259,35 +262,47 @@ impl OpenWindow {
 
     #[cold]
     fn encode_tail(&mut self, s: &mut Scratch) {
-        s.clear();
-        let before = self.frames.last().map_or(0, Bytes::len);
-        let grows = usize::from(self.last_frame_len) + self.tail.len() <= FRAME_LEN;
-        let last = self.frames.last().filter(|_| grows && self.last_frame_len > 0);
-        // A damaged frame is not changed; its reader reports it.
-        let is_merged = last.is_some_and(|frame| s.decode(frame).is_ok());
-        if is_merged {
-            self.frames.pop();
-            s.grown_bytes = s.grown_bytes.saturating_sub(before);
+        let len = usize::from(self.last_frame_len);
+        let is_short = len > 0 && len + self.tail.len() <= FRAME_LEN;
+        let last = self.frames.last().filter(|_| is_short);
+        let before = last.map_or(0, Bytes::len);
+        let starts = self.extra.as_deref().map_or(&[][..], |extra| &extra.starts);
+        let grown = match (last, self.last_frame_end) {
+            _ if !starts.is_empty() => None,
+            (Some(frame), end) => end.and_then(|end| s.grow(Some((frame, end)), &self.tail)),
+            (None, _) => s.grow(None, &self.tail),
+        };
+        let (frame, is_merged) = if let Some((frame, end)) = grown {
+            self.last_frame_end = Some(end);
+            (frame, last.is_some())
         } else {
             s.clear();
+            // A damaged frame is not changed; its reader reports it.
+            let is_merged = last.is_some_and(|frame| s.decode(frame).is_ok());
+            if !is_merged {
+                s.clear();
+            }
+            s.push_all(&self.tail, starts);
+            self.have_starts |= !s.starts.is_empty();
+            self.last_frame_end = None;
+            (s.encode(), is_merged)
+        };
+        self.framed_ms = self.tail.last().map_or(self.framed_ms, |(timestamp_ms, _)| *timestamp_ms);
+        self.last_frame_len = (if is_merged { len } else { 0 } + self.tail.len()) as u16;
+        self.tail.clear();
+        if let Some(extra) = &mut self.extra {
+            extra.starts.clear();
+        }
+        s.grown_bytes += frame.len();
+        if is_merged {
+            s.grown_bytes = s.grown_bytes.saturating_sub(before);
+            self.frames.pop();
+        } else {
             s.grown_bytes += FRAME_BYTES;
         }
-        match self.extra.as_deref_mut() {
-            Some(extra) => {
-                s.push_all(&self.tail, &extra.starts);
-                extra.starts.clear();
-            }
-            None => s.push_all(&self.tail, &[]),
-        }
-        self.tail.clear();
-        self.framed_ms = s.timestamps.last().copied().unwrap_or(self.framed_ms);
-        self.have_starts |= !s.starts.is_empty();
-        self.last_frame_len = s.timestamps.len() as u16;
         if self.frames.len() == self.frames.capacity() {
             self.frames.reserve_exact(1);
         }
-        let frame = s.encode();
-        s.grown_bytes += frame.len();
         self.frames.push(frame);
     }
 
@@ -299,7 +314,6 @@ impl OpenWindow {
             return 0;
         }
         let before = self.bytes();
-        self.last_frame_len = 0;
         self.encode_tail(s);
         self.last_frame_len = 0;
         (self.tail, self.extra) = (Vec::new(), None);

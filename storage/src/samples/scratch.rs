@@ -5,7 +5,7 @@ use model::SampleBatch;
 
 use super::columns::Column;
 use super::part::push_starts;
-use crate::chunk::{self, ChunkError, Decoder, Encoding};
+use crate::chunk::{self, ChunkError, Decoder, Encoding, FrameEnd};
 
 /// Reusable buffers for floats.
 pub(crate) struct Scratch {
@@ -67,6 +67,18 @@ impl Scratch {
         self.bytes.clear();
         chunk::encode_with_starts(&self.timestamps, &self.values, &self.starts, &mut self.bytes);
         Bytes::copy_from_slice(&self.bytes)
+    }
+
+    /// Encodes samples behind those of a frame whose end is known, or as a frame of their own; see
+    /// [`chunk::grow`].
+    pub(crate) fn grow(
+        &mut self,
+        before: Option<(&[u8], FrameEnd)>,
+        samples: &[(i64, f64)],
+    ) -> Option<(Bytes, FrameEnd)> {
+        self.bytes.clear();
+        let end = chunk::grow(before, samples, &mut self.bytes)?;
+        Some((Bytes::copy_from_slice(&self.bytes), end))
     }
 
     /// Packs the samples of frames that stand end to end. Returns `None` for anything but floats

@@ -2,7 +2,7 @@
 
 use super::{BITS, LEAPING, POWERS, SAMPLES_MAX, SCALE_MAX, SPARSE, WHOLE, bit_len};
 use crate::chunk::bits::PendingBits;
-use crate::chunk::encode::write_frame;
+use crate::chunk::encode::{Extent, write_frame};
 use crate::chunk::frame::Encoding;
 use crate::chunk::ordered_bits;
 use crate::varint::{push_varint, zigzag};
@@ -28,7 +28,8 @@ pub fn encode_packed(timestamps: &[i64], values: &[f64], out: &mut Vec<u8>) -> u
     while start < timestamps.len() {
         let end = start + piece_len(&timestamps[start..], &values[start..]);
         let (timestamps, values) = (&timestamps[start..end], &values[start..end]);
-        write_frame(Encoding::Packed, timestamps, out, |out| write(timestamps, values, out));
+        let Some(extent) = Extent::of(timestamps) else { break };
+        write_frame(Encoding::Packed, &extent, out, |out| write(timestamps, values, out));
         start = end;
         frame_count += 1;
     }
