@@ -46,7 +46,8 @@
 //!
 //! # Packed floats, starts and histograms
 //!
-//! The head writes Gorilla; a seal packs the frames that get shorter ([`packed`]). The start
+//! The head writes Gorilla, and appends to its frames ([`grow`]); a seal packs the frames that get
+//! shorter ([`packed`]). The start
 //! timestamps of counters are in a column after the Gorilla payload ([`starts`]). Histograms have
 //! a separate payload ([`histogram`]).
 

@@ -8,6 +8,7 @@ pub(crate) mod cardinality;
 pub(crate) mod created;
 mod drop;
 mod forget;
+mod late;
 mod order;
 mod pack;
 pub(crate) mod series;

@@ -1,7 +1,7 @@
 //! Samples of an open series in one window: frames and a short raw tail.
 //!
 //! ```text
-//! window W, log epoch E:   in order   [frame ≤128][frame ≤128]…[tail ≤16 samples, raw]
+//! window W, log epoch E:   in order   [frame ≤256][frame ≤256]…[tail ≤8 samples, raw]
 //!                                     [histograms ≤240]…[histograms, still encoding]
 //!                          late       [frame][frame]…[≤64 samples, raw, in order of arrival]
 //!                                                    [≤16 histograms, in order of arrival]
@@ -20,21 +20,25 @@ use bytes::Bytes;
 use model::{HistogramSample, ResetHint, TimeRange, prefetch};
 use smallvec::SmallVec;
 
+use super::late::Late;
 use super::pack::{Packed, push_each_frame};
 use crate::chunk::{FrameEnd, FrameHeader, HistogramEncoder, encode_histograms};
 use crate::epoch::Epoch;
 use crate::samples::columns::{ColumnSlot, Slot};
 use crate::samples::decided::DecidedHistogram;
 use crate::samples::part::{
-    Floats, Frame, LateFloats, Part, Parts, Run, TailRoom, push_starts, sorted_later_wins,
+    Floats, Frame, Part, Parts, Run, TailRoom, push_starts, sorted_later_wins,
 };
 use crate::samples::scratch::Scratch;
 use crate::window::Window;
 
 /// Maximum raw samples in the tail of an open window.
-pub(crate) const TAIL_LEN: usize = 16;
-/// Maximum samples of a frame in the head.
-const FRAME_LEN: usize = 128;
+const TAIL_LEN: usize = 8;
+/// Maximum raw samples in a tail with start timestamps, whose frames are decoded when they grow.
+const STARTS_TAIL_LEN: usize = 32;
+/// Maximum samples of a frame in the head, and of one with start timestamps.
+const FRAME_LEN: usize = 256;
+const STARTS_FRAME_LEN: usize = 120;
 /// Maximum histograms of a frame in the head, and bytes from which it is closed.
 const HISTOGRAM_FRAME_LEN: usize = 240;
 const HISTOGRAM_FRAME_BYTES: usize = 32 << 10;
@@ -85,49 +89,7 @@ struct Extra {
     histograms: Option<HistogramEncoder>,
 }
 
-/// Late samples. No time is raw both as a float and as a histogram. Raw samples are later writes
-/// than the frames.
-#[derive(Debug)]
-struct Late {
-    /// Latest time.
-    max_ms: i64,
-    frames: Vec<Bytes>,
-    floats: Floats,
-    histograms: Vec<HistogramSample>,
-}
-
-impl Late {
-    fn new() -> Late {
-        Late {
-            max_ms: i64::MIN,
-            frames: Vec::new(),
-            floats: Floats::default(),
-            histograms: Vec::new(),
-        }
-    }
-
-    /// Returns the samples if all are floats.
-    fn floats(&self) -> Option<LateFloats> {
-        let is_of_floats = |frame: &Bytes| {
-            FrameHeader::read(frame).is_ok_and(|header| !header.encoding.is_histograms())
-        };
-        let are_floats = self.histograms.is_empty() && self.frames.iter().all(is_of_floats);
-        are_floats.then(|| LateFloats {
-            frames: self.frames.clone(),
-            floats: sorted_later_wins(&self.floats),
-        })
-    }
-
-    fn bytes(&self) -> usize {
-        size_of::<Late>()
-            + frames_bytes(&self.frames)
-            + self.floats.samples.capacity() * size_of::<(i64, f64)>()
-            + self.floats.starts.capacity() * size_of::<i64>()
-            + self.histograms.iter().map(HistogramSample::memory_bytes).sum::<usize>()
-    }
-}
-
-fn frames_bytes(frames: &[Bytes]) -> usize {
+pub(super) fn frames_bytes(frames: &[Bytes]) -> usize {
     frames.iter().map(|frame| FRAME_BYTES + frame.len()).sum()
 }
 
@@ -166,7 +128,7 @@ impl OpenWindow {
         self.min_ms = self.min_ms.min(timestamp_ms);
         self.max_ms = self.max_ms.max(timestamp_ms);
         if timestamp_ms > self.in_order_ms {
-            if self.tail.len() == TAIL_LEN {
+            if self.tail.len() >= self.tail_len_max() {
                 self.encode_tail(s);
             }
             if self.tail.len() == self.tail.capacity() {
@@ -181,6 +143,11 @@ impl OpenWindow {
         } else {
             self.append_late(timestamp_ms, value, start_ms, s);
         }
+    }
+
+    #[inline]
+    fn tail_len_max(&self) -> usize {
+        if self.extra.is_some() { STARTS_TAIL_LEN } else { TAIL_LEN }
     }
 
     #[cold]
@@ -203,7 +170,7 @@ impl OpenWindow {
                 Err(at)
                     if timestamp_ms > self.framed_ms && start_ms == 0 && self.extra.is_none() =>
                 {
-                    if self.tail.len() < TAIL_LEN {
+                    if self.tail.len() < self.tail_len_max() {
                         if self.tail.len() == self.tail.capacity() {
                             self.grow_tail(s);
                         }
@@ -263,10 +230,11 @@ impl OpenWindow {
     #[cold]
     fn encode_tail(&mut self, s: &mut Scratch) {
         let len = usize::from(self.last_frame_len);
-        let is_short = len > 0 && len + self.tail.len() <= FRAME_LEN;
+        let starts = self.extra.as_deref().map_or(&[][..], |extra| &extra.starts);
+        let len_max = if starts.is_empty() { FRAME_LEN } else { STARTS_FRAME_LEN };
+        let is_short = len > 0 && len + self.tail.len() <= len_max;
         let last = self.frames.last().filter(|_| is_short);
         let before = last.map_or(0, Bytes::len);
-        let starts = self.extra.as_deref().map_or(&[][..], |extra| &extra.starts);
         let grown = match (last, self.last_frame_end) {
             _ if !starts.is_empty() => None,
             (Some(frame), end) => end.and_then(|end| s.grow(Some((frame, end)), &self.tail)),

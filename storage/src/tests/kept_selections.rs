@@ -258,10 +258,10 @@ fn long_selections_from_the_end_of_a_sealed_block_are_kept() {
     harness::run(async {
         let store = open_with(&harness::memory(), options(8)).await.unwrap();
         for index in 0..SERIES {
-            let times = (FIRST_MS..=LAST_MS).step_by(15_000);
+            let times = (FIRST_MS..=LAST_MS).step_by(5_000);
             // Such values are shorter as several frames than packed into one.
             let value =
-                |at: usize| if at % 120 < 60 { index as f64 } else { 0.1 + (at as f64).sin() };
+                |at: usize| if at % 256 < 128 { index as f64 } else { 0.1 + (at as f64).sin() };
             let samples: Vec<_> = times.enumerate().map(|(at, time)| (time, value(at))).collect();
             store.append(batch(&series(index), &samples)).await.unwrap();
         }
