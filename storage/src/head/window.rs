@@ -7,11 +7,12 @@
 //!                                                    [≤16 histograms, in order of arrival]
 //! ```
 //!
-//! A full tail is appended to the previous frame while that is short, so that memory holds few
-//! raw samples and frames are still long. A frame with start timestamps is decoded for that. It is also encoded when the next window begins. Once the
-//! log epoch has ended, the window is immutable: raw samples are encoded, and the frames of windows
-//! to be sealed are packed. In-order histograms are large, so they are encoded at once, and a reader
-//! copies the unfinished frame. Of two samples of one time, the later write wins: late over in
+//! A full tail is appended to the previous frame while that is short, so that memory holds few raw
+//! samples and frames are still long. Frames with start timestamps are shorter, and their tails
+//! longer, because they are decoded for that. A tail is also encoded when the next window begins.
+//! Once the log epoch has ended, the window is immutable: raw samples are encoded, and the frames of
+//! windows to be sealed are packed. In-order histograms are large, so they are encoded at once, and a
+//! reader copies the unfinished frame. Of two samples of one time, the later write wins: late over in
 //! order, a later frame over an earlier one, a later epoch over an earlier one.
 
 use std::sync::{Arc, OnceLock};
