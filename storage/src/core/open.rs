@@ -2,7 +2,6 @@
 
 use std::sync::atomic::{AtomicBool, AtomicI64};
 use std::sync::{Arc, Mutex, RwLock};
-use std::time::Duration;
 
 use tokio::sync::Notify;
 
@@ -24,16 +23,12 @@ use crate::lsm::{Lsm, ReadTracker};
 use crate::meta::Meta;
 use crate::metadata::Metadata;
 use crate::options::StoreOptions;
-use crate::parallel::shares::apart;
 use crate::retention::{Keeping, ReferenceTime, Rule};
 use crate::samples::columns::ColumnCache;
 
 /// Divisor of the size of the index cache: the maximum size of all lists of texts, and of all lists
 /// of label sets.
 const LISTS_SHARE: usize = 16;
-
-/// Interval at which a start checks whether the log defines more series.
-const DEFINING_INTERVAL: Duration = Duration::from_millis(100);
 
 impl Core {
     /// Rebuilds the state in memory from an open LSM.
@@ -48,10 +43,8 @@ impl Core {
             Head::new(HeadLimits::new(&options), options.tenant_label.clone(), &options.sizes);
         let head = Arc::new(head);
         let tombstones = Tombstones::new(std::mem::take(&mut meta.tombstones));
-        let ordering = tokio::spawn(order_early(Arc::clone(&head)));
-        let replayed = replay(&lsm, &head, &meta, &tombstones, options.sizes.replayed_bytes).await;
-        ordering.abort();
-        let (log, replay) = replayed?;
+        let (log, replay) =
+            replay(&lsm, &head, &meta, &tombstones, options.sizes.replayed_bytes).await?;
         tracing::info!(
             epoch = log.epoch.number(),
             series = head.series_count(),
@@ -110,16 +103,4 @@ impl Core {
         });
         Ok((core, replay, meta))
     }
-}
-
-/// Sorts the series of the head while the log is replayed, once it has defined most of them. The replay
-/// leaves a part of the cores idle, and the first selection would wait for the order.
-async fn order_early(head: Arc<Head>) {
-    let mut before = 0;
-    while before == 0 || head.series_count() > before {
-        before = head.series_count();
-        tokio::time::sleep(DEFINING_INTERVAL).await;
-    }
-    // It fails only while the process ends.
-    let _ = apart(move || head.keep_order()).await;
 }

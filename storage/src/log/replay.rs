@@ -58,10 +58,11 @@ impl Decoded {
 /// according to the watermarks. The next record is written to a new epoch.
 ///
 /// Records are decoded in order, on one thread. Other threads meanwhile apply those before, each to
-/// the series of its shards.
+/// the series of its shards. Once records define no more series, one sorts those of the head, for which
+/// the first selection would wait.
 pub(crate) async fn replay(
     lsm: &Lsm,
-    head: &Head,
+    head: &Arc<Head>,
     meta: &Meta,
     tombstones: &Tombstones,
     replayed_bytes: usize,
@@ -73,6 +74,7 @@ pub(crate) async fn replay(
     replay.deletes.extend(tombstones.range(first_epoch..).map(|(_, t)| Arc::clone(t)));
     let mut shares = Shares::new(head, meta);
     let (mut read, mut read_bytes, mut decoded) = (Vec::new(), 0, Vec::new());
+    let (mut defined_count, mut is_sorting) = (0, false);
     let mut scan = lsm.scan(&keys::log_epoch(first_epoch), keys::LOG_END).await?;
     loop {
         let next = scan.next().await?;
@@ -83,6 +85,12 @@ pub(crate) async fn replay(
             let decode = |log: &mut Log| replay.decode_all(head, log, read.drain(..));
             decoded = shares.apply(&mut log, &decoded, decode)?;
             read_bytes = 0;
+            let before = std::mem::replace(&mut defined_count, head.series_count());
+            if !is_sorting && before > 0 && defined_count == before {
+                let head = Arc::clone(head);
+                tokio::task::spawn_blocking(move || head.keep_order());
+                is_sorting = true;
+            }
         }
         if is_end {
             // Deletes come between epochs.
