@@ -40,7 +40,7 @@ impl KnownWindows<'_> {
     ) -> Option<impl ExactSizeIterator<Item = KnownWindow>> {
         let counts = &self.facts.counts[..self.filled.period];
         let is_short = counts.len() <= PERIOD_MAX && counts.iter().all(|c| *c >= samples_min);
-        is_short.then(|| (0..counts.len()).map(|index| self.window(index, 0)))
+        is_short.then(|| self.windows_of_period())
     }
 
     /// Returns the number of windows of the first period.

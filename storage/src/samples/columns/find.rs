@@ -195,7 +195,7 @@ impl Expected {
         let before_last = steps.count_until(last_ms.saturating_sub(1)).min(found.len());
         let (found, found_last) = found.split_at_mut(before_last);
         let (times_ms, times_last_ms) = times_ms.split_at_mut(before_last);
-        let passed_ms = steps.first_ms - first_ms;
+        let passed_ms = steps.first_ms.saturating_sub(first_ms);
         let (mut near, mut rest_ms) =
             (first + (passed_ms / sample_ms) as usize, passed_ms % sample_ms);
         let (stride, more_ms) = ((steps.step_ms / sample_ms) as usize, steps.step_ms % sample_ms);
