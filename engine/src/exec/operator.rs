@@ -1,8 +1,9 @@
 //! Interface of operators: series are known before values, and values come in tiles.
 
+use std::any::Any;
 use std::sync::{Arc, Mutex};
 
-use model::{Budget, Labels, METRIC_NAME};
+use model::{Budget, DerivedValues, Labels, METRIC_NAME, SeriesSet};
 
 use crate::annotations::{Annotations, BucketRepair, Cause};
 use crate::error::QueryError;
@@ -100,6 +101,11 @@ pub trait VectorOperator: Send + Sync {
         false
     }
 
+    /// Returns the values that earlier queries have derived from the same output series.
+    fn derived(&self) -> Option<DerivedOfSeries<'_>> {
+        None
+    }
+
     /// Returns the approximate work of a series, in values that are computed.
     fn row_work(&self) -> usize {
         self.steps().count
@@ -112,6 +118,53 @@ pub trait VectorOperator: Send + Sync {
     /// Opens a reader of the series with the given indices, in that order. Readers of disjoint
     /// series run on several threads at once.
     fn open<'a>(&'a self, series: &[u32]) -> Box<dyn TileReader + 'a>;
+}
+
+/// Values derived from the output series of an operator over a set.
+#[derive(Clone, Copy)]
+pub struct DerivedOfSeries<'a> {
+    values: &'a DerivedValues,
+    names: Names,
+}
+
+/// Names of the metrics of a set in the output series.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Names {
+    Kept,
+    Dropped,
+    /// They are dropped at the end of the query.
+    DroppedLater,
+}
+
+impl<'a> DerivedOfSeries<'a> {
+    /// Returns the values derived from the series of a set, after an operation that drops the name of the
+    /// metric if `drop_name`; `None` if the set is not kept.
+    pub fn of_set(
+        ctx: &Context,
+        set: &'a dyn SeriesSet,
+        drop_name: bool,
+    ) -> Option<DerivedOfSeries<'a>> {
+        let names = match (drop_name, ctx.delayed_name_removal) {
+            (false, _) => Names::Kept,
+            (true, false) => Names::Dropped,
+            (true, true) => Names::DroppedLater,
+        };
+        Some(DerivedOfSeries { values: set.derived()?, names })
+    }
+
+    /// Returns the value of a key.
+    pub fn find<T: Any + Send + Sync>(&self, key: &[u8]) -> Option<Arc<T>> {
+        self.values.find(&self.key(key))
+    }
+
+    /// Keeps a value of `bytes` bytes for later queries.
+    pub fn keep<T: Any + Send + Sync>(&self, key: &[u8], value: &Arc<T>, bytes: usize) {
+        self.values.keep(self.key(key), Arc::clone(value), bytes);
+    }
+
+    fn key(&self, key: &[u8]) -> Vec<u8> {
+        [&[self.names as u8], key].concat()
+    }
 }
 
 /// Forward-only reader of tiles of the same series.

@@ -165,7 +165,7 @@ proptest! {
         queries.push(format!("sum by (g) (rate({range}))"));
         queries.push(format!("max_over_time(rate(m[4s])[{}ms:1s])", case.range_ms));
         for query in queries {
-            let known = Wrapped { source: source.clone(), wrap: Arc::new(move |inner| knowing(inner, unknown)) };
+            let known = Wrapped::new(source.clone(), Arc::new(move |inner| knowing(inner, unknown)));
             let (found, _) = answer(&case, Arc::new(known), &query);
             let (expected, _) = answer(&case, source.clone(), &query);
             prop_assert_eq!(found, expected, "{}", query);

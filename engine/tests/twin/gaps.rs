@@ -83,7 +83,7 @@ proptest! {
         for query in queries {
             let (found, found_count) = answer(&case, source.clone(), &query);
             let whole =
-                Wrapped { source: source.clone(), wrap: Arc::new(|inner| Box::new(WholeCursor(inner))) };
+                Wrapped::new(source.clone(), Arc::new(|inner| Box::new(WholeCursor(inner))));
             let (expected, count) = answer(&case, Arc::new(whole), &query);
             prop_assert_eq!(found, expected, "{}", query);
             prop_assert!(found_count <= count, "{}: {} of {}", query, found_count, count);

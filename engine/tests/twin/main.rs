@@ -4,6 +4,7 @@
 //! batches. Values are multiples of 1/64 below 2^20, so that sums are exact in any order.
 
 mod data;
+mod derived;
 mod facts;
 mod gaps;
 mod mixed;

@@ -1,11 +1,12 @@
 //! Source in memory whose cursors are wrapped.
 
-use std::sync::Arc;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
 
 use model::memory::MemorySource;
 use model::{
-    BoxFuture, Budget, Cursor, Labels, MetadataQuery, Selection, SeriesSet, SmolStr, Source,
-    SourceError,
+    BoxFuture, Budget, Cursor, DerivedValues, Labels, MetadataQuery, Selection, SeriesSet, SmolStr,
+    Source, SourceError,
 };
 
 /// Wraps the cursor of a series.
@@ -14,11 +15,28 @@ pub(crate) type Wrap =
 
 /// Source with wrapped cursors.
 pub(crate) struct Wrapped {
-    pub(crate) source: Arc<MemorySource>,
-    pub(crate) wrap: Wrap,
+    source: Arc<MemorySource>,
+    wrap: Wrap,
+    /// Values derived from each list of series, for later queries; `None` keeps none.
+    derived: Option<Mutex<BTreeMap<Vec<Labels>, Arc<DerivedValues>>>>,
 }
 
-struct WrappedSet(Arc<dyn SeriesSet>, Wrap);
+impl Wrapped {
+    pub(crate) fn new(source: Arc<MemorySource>, wrap: Wrap) -> Wrapped {
+        Wrapped { source, wrap, derived: None }
+    }
+
+    /// Creates a source that keeps what queries derive from its series, and leaves cursors as they are.
+    pub(crate) fn deriving(source: Arc<MemorySource>) -> Wrapped {
+        Wrapped { source, wrap: Arc::new(|cursor| cursor), derived: Some(Mutex::default()) }
+    }
+}
+
+struct WrappedSet {
+    set: Arc<dyn SeriesSet>,
+    wrap: Wrap,
+    derived: Option<Arc<DerivedValues>>,
+}
 
 impl Source for Wrapped {
     fn select<'a>(
@@ -28,7 +46,14 @@ impl Source for Wrapped {
     ) -> BoxFuture<'a, Result<Arc<dyn SeriesSet>, SourceError>> {
         Box::pin(async move {
             let set = self.source.select(selection, budget).await?;
-            Ok(Arc::new(WrappedSet(set, Arc::clone(&self.wrap))) as Arc<dyn SeriesSet>)
+            let labels = || (0..set.len()).map(|index| set.labels(index).clone()).collect();
+            let derived = self.derived.as_ref().map(|derived| {
+                let mut derived = derived.lock().expect("no test panics while it is locked");
+                let values = derived.entry(labels());
+                Arc::clone(values.or_insert_with(|| Arc::new(DerivedValues::new(1 << 20))))
+            });
+            let wrap = Arc::clone(&self.wrap);
+            Ok(Arc::new(WrappedSet { set, wrap, derived }) as Arc<dyn SeriesSet>)
         })
     }
 
@@ -60,26 +85,30 @@ impl Source for Wrapped {
 
 impl SeriesSet for WrappedSet {
     fn len(&self) -> usize {
-        self.0.len()
+        self.set.len()
     }
 
     fn labels(&self, series_index: usize) -> &Labels {
-        self.0.labels(series_index)
+        self.set.labels(series_index)
     }
 
     fn cursor(&self, series_index: usize) -> Box<dyn Cursor + '_> {
-        (self.1)(self.0.cursor(series_index))
+        (self.wrap)(self.set.cursor(series_index))
     }
 
     fn sample_count_estimate(&self, series_index: usize) -> usize {
-        self.0.sample_count_estimate(series_index)
+        self.set.sample_count_estimate(series_index)
     }
 
     fn encoded_bytes(&self) -> usize {
-        self.0.encoded_bytes()
+        self.set.encoded_bytes()
     }
 
     fn has_histograms(&self, series_index: usize) -> bool {
-        self.0.has_histograms(series_index)
+        self.set.has_histograms(series_index)
+    }
+
+    fn derived(&self) -> Option<&DerivedValues> {
+        self.derived.as_deref()
     }
 }

@@ -8,6 +8,7 @@ pub mod budget;
 pub mod calendar;
 pub mod checkpoint;
 pub mod cursor;
+mod derived;
 pub mod duration;
 pub mod error;
 pub mod exemplar;
@@ -39,6 +40,7 @@ pub use cursor::{
     Advance, Cursor, FilledSteps, HISTOGRAM_BATCH_LEN, LookupSteps, SAMPLE_BATCH_LEN, SampleBatch,
     StepRanges,
 };
+pub use derived::DerivedValues;
 pub use error::{MatcherError, SourceError};
 pub use exemplar::{Exemplar, SeriesExemplars};
 pub use histogram::{Histogram, HistogramSample, ResetHint, Span};

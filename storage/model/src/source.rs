@@ -9,6 +9,7 @@ use smol_str::SmolStr;
 
 use crate::budget::Budget;
 use crate::cursor::Cursor;
+use crate::derived::DerivedValues;
 use crate::error::SourceError;
 use crate::exemplar::SeriesExemplars;
 use crate::labels::Labels;
@@ -168,6 +169,16 @@ pub trait SeriesSet: Send + Sync {
 
     /// Returns whether the series may have native histograms in the range, without decoding them.
     fn has_histograms(&self, series_index: usize) -> bool;
+
+    /// Returns whether any series may have native histograms in the range.
+    fn has_any_histograms(&self) -> bool {
+        (0..self.len()).any(|index| self.has_histograms(index))
+    }
+
+    /// Returns the values that queries have derived from the labels, if the set is kept for later queries.
+    fn derived(&self) -> Option<&DerivedValues> {
+        None
+    }
 
     /// Returns the bytes of all encoded samples.
     fn encoded_bytes(&self) -> usize;

@@ -11,7 +11,7 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 
-use model::{Labels, Selection, TimeRange};
+use model::{DerivedValues, Labels, Selection, TimeRange};
 
 use super::newest::NewestSeries;
 use super::set::LoadedSeries;
@@ -24,6 +24,8 @@ use crate::sizes::Sizes;
 const SET_BYTES: usize = 512;
 /// A set is kept if it takes at most one of this many parts of the column cache, without columns.
 const CACHE_SHARE: usize = 2;
+/// Maximum bytes of derived values, for each series of a set: those of some groupings into few groups.
+const DERIVED_BYTES: usize = 32;
 
 /// Sets of earlier queries.
 #[derive(Debug)]
@@ -45,8 +47,15 @@ pub(crate) enum SharedSeries {
     Newest(Arc<NewestSeries>),
 }
 
-/// Bytes that a set counts in the column cache, once it is kept.
-pub(crate) type HeldOnce = OnceLock<HeldBytes>;
+/// State of a set once it is kept.
+pub(crate) type HeldOnce = OnceLock<HeldSet>;
+
+/// Bytes that a kept set counts in the column cache, and the values that queries derived from its labels.
+#[derive(Debug)]
+pub(crate) struct HeldSet {
+    _bytes: HeldBytes,
+    pub(crate) derived: DerivedValues,
+}
 
 #[derive(Debug)]
 struct KeptSet {
@@ -121,6 +130,13 @@ impl SharedSeries {
         })
     }
 
+    fn series_count(&self) -> usize {
+        match self {
+            SharedSeries::Loaded(loaded) => loaded.series.len(),
+            SharedSeries::Newest(newest) => newest.series.len(),
+        }
+    }
+
     fn held(&self) -> &HeldOnce {
         match self {
             SharedSeries::Loaded(loaded) => &loaded.held,
@@ -182,10 +198,13 @@ impl KeptSets {
             return;
         }
         self.misses.fetch_add(1, Ordering::Relaxed);
-        let Some(bytes) = series.bytes().filter(|b| *b <= columns.bytes_max() / CACHE_SHARE) else {
+        let derived_bytes = DERIVED_BYTES * series.series_count();
+        let bytes = series.bytes().map(|bytes| SET_BYTES + bytes + derived_bytes);
+        let Some(bytes) = bytes.filter(|bytes| *bytes <= columns.bytes_max() / CACHE_SHARE) else {
             return;
         };
-        let held = columns.hold(SET_BYTES + bytes);
+        let held =
+            HeldSet { _bytes: columns.hold(bytes), derived: DerivedValues::new(derived_bytes) };
         if series.held().set(held).is_err() {
             return;
         }

@@ -3,7 +3,9 @@
 use std::fmt;
 use std::sync::Arc;
 
-use model::{Advance, Cursor, Labels, Reservation, SampleBatch, SeriesSet, SourceError};
+use model::{
+    Advance, Cursor, DerivedValues, Labels, Reservation, SampleBatch, SeriesSet, SourceError,
+};
 use roaring::RoaringBitmap;
 use smallvec::smallvec;
 
@@ -108,6 +110,14 @@ impl SeriesSet for NewestSet {
 
     fn has_histograms(&self, _series_index: usize) -> bool {
         false
+    }
+
+    fn has_any_histograms(&self) -> bool {
+        false
+    }
+
+    fn derived(&self) -> Option<&DerivedValues> {
+        self.newest.held.get().map(|held| &held.derived)
     }
 
     fn encoded_bytes(&self) -> usize {

@@ -1,9 +1,9 @@
 //! Loaded series of one selection.
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
-use model::{Cursor, Labels, Reservation, SeriesSet, TimeRange, prefetch};
+use model::{Cursor, DerivedValues, Labels, Reservation, SeriesSet, TimeRange, prefetch};
 
 use super::kept::HeldOnce;
 use super::order::PARTS_AHEAD;
@@ -33,6 +33,8 @@ pub(crate) struct LoadedSeries {
     pub(crate) is_partial: bool,
     /// Boundaries of the wanted windows, if there may be summaries in place of samples.
     pub(crate) edges: Option<Edges>,
+    /// Whether any series may have histograms; set by the first query that asks.
+    pub(crate) has_histograms: OnceLock<bool>,
     /// Bytes that each query charges for them.
     pub(crate) charged_bytes: u64,
     pub(crate) held: HeldOnce,
@@ -96,6 +98,16 @@ impl SeriesSet for LoadedSet {
 
     fn has_histograms(&self, series_index: usize) -> bool {
         self.loaded.series[series_index].1.has_histograms()
+    }
+
+    fn has_any_histograms(&self) -> bool {
+        let LoadedSeries { series, has_histograms, .. } = &*self.loaded;
+        let any = || series.iter().any(|(_, parts)| parts.has_histograms());
+        *has_histograms.get_or_init(any)
+    }
+
+    fn derived(&self) -> Option<&DerivedValues> {
+        self.loaded.held.get().map(|held| &held.derived)
     }
 
     fn encoded_bytes(&self) -> usize {

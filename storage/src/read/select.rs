@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 use std::ops::Range;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, OnceLock};
 
 use futures::FutureExt;
 use futures::stream::{self, StreamExt, TryStreamExt};
@@ -185,6 +185,7 @@ async fn load(
         column_bytes,
         is_partial,
         edges,
+        has_histograms: OnceLock::new(),
         charged_bytes,
         held,
     };

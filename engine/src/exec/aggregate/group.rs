@@ -1,6 +1,7 @@
 //! Grouping of series.
 
-use std::ops::Range;
+use std::ops::{Deref, Range};
+use std::sync::{Arc, OnceLock};
 
 use foldhash::fast::RandomState;
 use hashbrown::HashMap;
@@ -9,72 +10,131 @@ use model::labels::push_packed;
 use model::{Checkpoint, Labels, METRIC_NAME, Reservation, prefetch};
 
 use crate::error::QueryError;
+use crate::exec::aggregate::leaves::Leaves;
 use crate::exec::operator::{Context, LABELS_AHEAD, SeriesMeta, VectorOperator};
 use crate::plan::Aggregation;
 
-/// Bytes of a series: its entry in `order`, and three copies of it during sorting.
+/// Bytes of a series: its entry in `order`, and three copies of it during sorting, later one in the leaves.
 const SERIES_BYTES: usize = 4 * size_of::<u32>();
 /// Bytes of a group without its labels: its entries in tables that may be half full.
 const GROUP_BYTES: usize = 2 * (size_of::<(Vec<u8>, u32)>() + size_of::<SeriesMeta>() + 8);
 
+/// Order of the series of a group.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum GroupOrder {
+    /// By labels, regardless of other loaded series.
+    ByLabels,
+    /// Any, for results that do not depend on the order.
+    Any,
+}
+
 /// Groups of an aggregation.
 ///
 /// Shape: group `g` owns the rows `starts[g]..starts[g + 1]` of `order`.
-/// Invariant: groups are in the order of their first series. In a group, series are sorted by
-/// labels, regardless of other loaded series, unless created by [`Groups::unsorted`].
+/// Invariant: groups are in the order of their first series.
 #[derive(Debug)]
 pub(super) struct Groups {
     /// Series, sorted by group.
     pub(super) order: Vec<u32>,
     starts: Vec<u32>,
+    /// Order of the series of a group.
+    pub(super) group_order: GroupOrder,
     /// True if the query groups all series into one.
     pub(super) is_all: bool,
     /// Labels of each group, and whether its name is dropped.
     pub(super) metas: Vec<SeriesMeta>,
+    /// Set by the first aggregation that needs leaves.
+    leaves: OnceLock<Leaves>,
+}
+
+/// Groups that later queries may share, charged to the budget of this one.
+#[derive(Debug)]
+pub(super) struct ChargedGroups {
+    groups: Arc<Groups>,
     _reservation: Reservation,
 }
 
+impl Deref for ChargedGroups {
+    type Target = Groups;
+
+    fn deref(&self) -> &Groups {
+        &self.groups
+    }
+}
+
 impl Groups {
-    /// Groups the series of `input`.
+    /// Groups the series of `input`, or finds the groups of an earlier query. Ignores the label `ignored`, which
+    /// `count_values` sets.
     ///
     /// Errors: the limits of the query.
-    pub(super) fn new(
+    pub(super) fn of(
         ctx: &Context,
         input: &dyn VectorOperator,
         aggregation: &Aggregation,
-    ) -> Result<Groups, QueryError> {
-        Groups::build(ctx, input.series(), aggregation, None)?.sorted(ctx, input)
+        group_order: GroupOrder,
+        ignored: Option<&str>,
+    ) -> Result<ChargedGroups, QueryError> {
+        let Some(derived) = input.derived() else {
+            return Groups::charged(ctx, input, aggregation, group_order, ignored);
+        };
+        let key = key_of(aggregation, group_order, ignored);
+        if let Some(groups) = derived.find::<Groups>(&key) {
+            let reservation = Reservation::new(&ctx.budget, groups.bytes() as u64)?;
+            return Ok(ChargedGroups { groups, _reservation: reservation });
+        }
+        let found = Groups::charged(ctx, input, aggregation, group_order, ignored)?;
+        derived.keep(&key, &found.groups, found.bytes());
+        Ok(found)
     }
 
-    /// Groups `series` without sorting inside groups, for results that do not depend on the order.
-    ///
-    /// Errors: the limits of the query.
-    pub(super) fn unsorted(
-        ctx: &Context,
-        series: &[SeriesMeta],
-        aggregation: &Aggregation,
-    ) -> Result<Groups, QueryError> {
-        Groups::build(ctx, series, aggregation, None)
-    }
-
-    /// Groups the series of `input`, ignoring `label`, which `count_values` sets.
-    ///
-    /// Errors: the limits of the query.
-    pub(super) fn without_label(
+    fn charged(
         ctx: &Context,
         input: &dyn VectorOperator,
         aggregation: &Aggregation,
-        label: &str,
-    ) -> Result<Groups, QueryError> {
-        Groups::build(ctx, input.series(), aggregation, Some(label))?.sorted(ctx, input)
+        group_order: GroupOrder,
+        ignored: Option<&str>,
+    ) -> Result<ChargedGroups, QueryError> {
+        let (mut groups, reservation) =
+            Groups::build(ctx, input.series(), aggregation, group_order, ignored)?;
+        if group_order == GroupOrder::ByLabels {
+            groups.sort(ctx, input)?;
+        }
+        Ok(ChargedGroups { groups: Arc::new(groups), _reservation: reservation })
+    }
+
+    /// Returns the division of the groups of `input`, the operator that was grouped, into leaves.
+    ///
+    /// Errors: the limits of the query.
+    pub(super) fn leaves(
+        &self,
+        ctx: &Context,
+        input: &dyn VectorOperator,
+    ) -> Result<&Leaves, QueryError> {
+        if let Some(leaves) = self.leaves.get() {
+            return Ok(leaves);
+        }
+        let leaves = match self.group_order {
+            GroupOrder::ByLabels => Leaves::new(ctx, input.series(), self)?,
+            GroupOrder::Any => Leaves::by_place(self),
+        };
+        Ok(self.leaves.get_or_init(|| leaves))
+    }
+
+    /// Returns the size in memory, with leaves.
+    fn bytes(&self) -> usize {
+        let metas =
+            self.metas.iter().map(|meta| size_of::<SeriesMeta>() + meta.labels.as_bytes().len());
+        let of_groups = self.order.len() + self.starts.len();
+        of_groups * size_of::<u32>() + metas.sum::<usize>() + Leaves::bytes_max(self)
     }
 
     fn build(
         ctx: &Context,
         series: &[SeriesMeta],
         aggregation: &Aggregation,
+        group_order: GroupOrder,
         ignored: Option<&str>,
-    ) -> Result<Groups, QueryError> {
+    ) -> Result<(Groups, Reservation), QueryError> {
         let mut reservation = Reservation::new(&ctx.budget, (series.len() * SERIES_BYTES) as u64)?;
         let mut checkpoint = Checkpoint::new(&ctx.budget);
         let mut places: HashMap<Vec<u8>, u32, RandomState> = HashMap::default();
@@ -123,13 +183,14 @@ impl Groups {
             *place += 1;
         }
         let is_all = !aggregation.is_without && aggregation.grouping.is_empty();
-        Ok(Groups { order, starts, is_all, metas, _reservation: reservation })
+        let leaves = OnceLock::new();
+        Ok((Groups { order, starts, group_order, is_all, metas, leaves }, reservation))
     }
 
     /// Sorts the series of each group by labels; most operators already return them sorted.
-    fn sorted(mut self, ctx: &Context, input: &dyn VectorOperator) -> Result<Groups, QueryError> {
+    fn sort(&mut self, ctx: &Context, input: &dyn VectorOperator) -> Result<(), QueryError> {
         if input.is_sorted() {
-            return Ok(self);
+            return Ok(());
         }
         let series = input.series();
         let mut checkpoint = Checkpoint::new(&ctx.budget);
@@ -151,7 +212,7 @@ impl Groups {
                 sort_by(unsorted, &mut checkpoint, weight, |a, b| labels(a).cmp(labels(b)))?;
             self.order[rows].copy_from_slice(&sorted);
         }
-        Ok(self)
+        Ok(())
     }
 
     /// Returns the number of groups.
@@ -168,6 +229,16 @@ impl Groups {
     pub(super) fn group_of_row(&self, row: usize) -> usize {
         self.starts.partition_point(|start| *start as usize <= row) - 1
     }
+}
+
+/// Returns the key of groups among the values derived from their series.
+fn key_of(aggregation: &Aggregation, group_order: GroupOrder, ignored: Option<&str>) -> Vec<u8> {
+    let mut key = vec![group_order as u8, u8::from(aggregation.is_without)];
+    push_packed(&mut key, b"", ignored.unwrap_or_default().as_bytes());
+    for label in &aggregation.grouping {
+        push_packed(&mut key, b"", label.as_bytes());
+    }
+    key
 }
 
 /// Writes the packed labels of a series' group.

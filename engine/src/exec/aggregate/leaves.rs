@@ -7,7 +7,7 @@
 use std::ops::Range;
 
 use model::hash::xxh64;
-use model::{Checkpoint, Reservation, prefetch};
+use model::{Checkpoint, prefetch};
 
 use crate::error::QueryError;
 use crate::exec::aggregate::group::Groups;
@@ -29,7 +29,6 @@ pub(super) struct Leaves {
     groups: Vec<u32>,
     /// First row of each leaf, and the index after the last row.
     starts: Vec<u32>,
-    _reservation: Reservation,
 }
 
 impl Leaves {
@@ -43,7 +42,7 @@ impl Leaves {
     ) -> Result<Leaves, QueryError> {
         let count = leaf_count(groups);
         let mut checkpoint = Checkpoint::new(&ctx.budget);
-        let mut leaves = Leaves::without_rows(ctx, groups)?;
+        let mut leaves = Leaves::without_rows(groups);
         let mut dealt: [Vec<u32>; LEAVES_OF_ALL] = Default::default();
         for group in 0..groups.len() {
             let rows = groups.rows(group);
@@ -70,11 +69,9 @@ impl Leaves {
     }
 
     /// Divides groups by position of rows, for folds that do not depend on their order.
-    ///
-    /// Errors: the limits of the query.
-    pub(super) fn by_place(ctx: &Context, groups: &Groups) -> Result<Leaves, QueryError> {
+    pub(super) fn by_place(groups: &Groups) -> Leaves {
         let count = leaf_count(groups);
-        let mut leaves = Leaves::without_rows(ctx, groups)?;
+        let mut leaves = Leaves::without_rows(groups);
         for group in 0..groups.len() {
             let rows = &groups.order[groups.rows(group)];
             for leaf in rows.chunks(rows.len().div_ceil(count).max(1)) {
@@ -82,20 +79,22 @@ impl Leaves {
             }
         }
         leaves.starts.push(leaves.order.len() as u32);
-        Ok(leaves)
+        leaves
     }
 
     /// Returns empty leaves with capacity for `groups`.
-    fn without_rows(ctx: &Context, groups: &Groups) -> Result<Leaves, QueryError> {
-        let series_count = groups.order.len();
-        let leaf_max = series_count.min(groups.len() * leaf_count(groups));
-        let bytes = (series_count + 2 * leaf_max) * size_of::<u32>();
-        Ok(Leaves {
-            order: Vec::with_capacity(series_count),
+    fn without_rows(groups: &Groups) -> Leaves {
+        let leaf_max = leaf_max(groups);
+        Leaves {
+            order: Vec::with_capacity(groups.order.len()),
             groups: Vec::with_capacity(leaf_max),
             starts: Vec::with_capacity(leaf_max + 1),
-            _reservation: Reservation::new(&ctx.budget, bytes as u64)?,
-        })
+        }
+    }
+
+    /// Returns the size of the leaves of `groups` in memory.
+    pub(super) fn bytes_max(groups: &Groups) -> usize {
+        (groups.order.len() + 2 * leaf_max(groups) + 1) * size_of::<u32>()
     }
 
     fn push(&mut self, group: usize, rows: &[u32]) {
@@ -143,6 +142,11 @@ impl Leaves {
         let end = self.group(last) + usize::from(self.is_last(last));
         start..end.max(start)
     }
+}
+
+/// Returns the maximum number of leaves of all groups.
+fn leaf_max(groups: &Groups) -> usize {
+    groups.order.len().min(groups.len() * leaf_count(groups))
 }
 
 /// Returns the maximum number of leaves of a group.

@@ -33,7 +33,7 @@ use crate::steps::Steps;
 
 use columns::Pick;
 use floats::{Floats, Seen};
-use group::Groups;
+use group::{GroupOrder, Groups};
 use mixed::Total;
 use partial::Fold;
 
@@ -80,15 +80,12 @@ pub fn aggregate(
             }
         }
     };
-    let groups = match &how {
-        How::Pick(Pick::CountValues { label, .. }) => {
-            Groups::without_label(ctx, input, aggregation, label)?
-        }
-        How::Fold(fold) if !fold.depends_on_order() => {
-            Groups::unsorted(ctx, input.series(), aggregation)?
-        }
-        _ => Groups::new(ctx, input, aggregation)?,
+    let (group_order, ignored) = match &how {
+        How::Pick(Pick::CountValues { label, .. }) => (GroupOrder::ByLabels, Some(label.as_str())),
+        How::Fold(fold) if !fold.depends_on_order() => (GroupOrder::Any, None),
+        _ => (GroupOrder::ByLabels, None),
     };
+    let groups = Groups::of(ctx, input, aggregation, group_order, ignored)?;
     if input.has_histograms() {
         let mixed = Mixed { ctx, steps, op: aggregation.op, input, groups: &groups };
         let whole = Cause { at: span, operands };

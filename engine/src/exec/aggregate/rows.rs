@@ -36,16 +36,13 @@ pub(super) fn reduce(
 ) -> Result<Matrix, QueryError> {
     let shape = shape.wide(steps.count);
     let mut output = Matrix::new(ctx, groups.metas.clone(), steps)?;
-    let leaves = match fold.depends_on_order() {
-        true => Leaves::new(ctx, input.series(), groups)?,
-        false => Leaves::by_place(ctx, groups)?,
-    };
-    let stripes = stripes(groups, &leaves, input.row_work());
+    let leaves = groups.leaves(ctx, input)?;
+    let stripes = stripes(groups, leaves, input.row_work());
     let whole: Vec<Range<usize>> = stripes.iter().map(|stripe| stripe.whole.clone()).collect();
     let parts = output.runs_mut(&whole);
     let tasks = stripes.iter().zip(parts);
     let boundaries = ctx.map(tasks, |(stripe, (values, presence)), thread| {
-        let task = Task { ctx, steps, input, leaves: &leaves, fold, shape, stripe };
+        let task = Task { ctx, steps, input, leaves, fold, shape, stripe };
         task.run(thread, values, presence)
     })?;
     finish_boundaries(boundaries, &mut output);

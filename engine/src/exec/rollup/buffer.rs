@@ -8,6 +8,7 @@ use model::{
 };
 
 use crate::error::QueryError;
+use crate::exec::rollup::alike::AlikeRanges;
 use crate::exec::rollup::facts::{FoundWindows, KnownWindows};
 use crate::steps::{LookTimes, Reach};
 use crate::tile::set_all_present;
@@ -158,6 +159,13 @@ pub(super) trait Kernel: Send {
     fn roll_evenly(&mut self, _ranges: &EvenRanges<'_>, _out: &mut [f64]) -> bool {
         false
     }
+
+    /// Whether [`Kernel::roll_alike`] is implemented.
+    const ROLLS_ALIKE: bool = false;
+
+    /// Computes the values of alike ranges, bit-identical to moving sample by sample.
+    #[inline]
+    fn roll_alike(&mut self, _ranges: &AlikeRanges<'_>, _out: &mut [f64]) {}
 
     /// Returns the fact of windows from which [`Kernel::of_facts`] computes values; `None` if
     /// samples are needed.
@@ -371,6 +379,15 @@ impl Buffer {
     ) -> Result<(), QueryError> {
         let mut at = steps.done;
         while at < values.len() {
+            if K::ROLLS_ALIKE {
+                let (first, of_word) = (steps.first + at, 64 - at % 64);
+                let alike = self.roll_alike(kernel, ranges, first, of_word, &mut values[at..]);
+                set_all_present(presence, at..at + alike);
+                at += alike;
+                if at == values.len() {
+                    break;
+                }
+            }
             let end = (at / 64 * 64 + 64).min(values.len());
             let (step, values) = (steps.first + at, &mut values[at..end]);
             if K::ROLLS_EVENLY && self.roll_evenly(kernel, ranges, step, values) {
@@ -405,6 +422,30 @@ impl Buffer {
         let moved = even.moved();
         (self.lo, self.hi) = (even.first.start + moved, even.first.end + moved);
         true
+    }
+
+    /// Computes steps with [`Kernel::roll_alike`]: all, or the first `of_word`. Returns their number.
+    #[inline]
+    fn roll_alike<K: Kernel>(
+        &mut self,
+        kernel: &mut K,
+        ranges: &Ranges,
+        first_step: usize,
+        of_word: usize,
+        values: &mut [f64],
+    ) -> usize {
+        for count in [values.len(), of_word.min(values.len())] {
+            let alike = ranges
+                .windows(first_step, count)
+                .and_then(|windows| AlikeRanges::of(self.samples(), self.lo, windows));
+            if let Some(alike) = alike {
+                kernel.roll_alike(&alike, &mut values[..count]);
+                let last = alike.last();
+                (self.lo, self.hi) = (last.start, last.end);
+                return count;
+            }
+        }
+        0
     }
 
     /// Computes up to 64 steps one by one. Returns a bit for each step with a value.

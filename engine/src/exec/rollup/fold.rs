@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use model::{WantedFact, widest};
 
 use crate::exec::numeric::compensated::{self, Sum};
+use crate::exec::rollup::alike::{AlikeRanges, PartialSum};
 use crate::exec::rollup::buffer::{Frame, Kernel, Samples};
 use crate::exec::rollup::facts::{FoundWindows, KnownWindows};
 use crate::exec::rollup::halves::{Both, Halves};
@@ -26,22 +27,23 @@ impl Fold {
     }
 }
 
-/// Sum of values, and sum of their absolute values.
-#[derive(Debug, Clone, Copy, Default)]
-struct PartialSum {
-    sum: Sum,
-    absolute: f64,
-}
-
-impl PartialSum {
-    #[inline]
-    fn plus(self, value: f64) -> PartialSum {
-        PartialSum { sum: self.sum.plus(value), absolute: self.absolute + value.abs() }
+impl Fold {
+    /// Returns the result from the sums of `count` values; NaN if the order of additions matters, because terms
+    /// cancel or overflow.
+    #[inline(always)]
+    fn of_sums(is_mean: bool, sums: PartialSum, count: f64) -> f64 {
+        let PartialSum { sum, absolute } = sums;
+        let is_exact = absolute < f64::MAX && sum.total().abs() >= absolute * CANCELLATION_MAX;
+        let result = if is_mean { sum.sum / count + sum.compensation / count } else { sum.total() };
+        if is_exact { result } else { f64::NAN }
     }
 
-    #[inline]
-    fn merged(self, other: PartialSum) -> PartialSum {
-        PartialSum { sum: self.sum.merged(other.sum), absolute: self.absolute + other.absolute }
+    /// Returns the result from values, added in Prometheus' order.
+    fn in_order(&self, values: &[f64]) -> f64 {
+        match self.is_mean {
+            true => compensated::mean(values),
+            false => values.iter().fold(Sum::default(), |sum, value| sum.plus(*value)).total(),
+        }
     }
 }
 
@@ -49,19 +51,34 @@ impl Kernel for Fold {
     #[inline]
     fn value(&mut self, frame: &Frame<'_>) -> Option<f64> {
         let both = self.halves.of_samples(frame, |part, _, value| part.plus(value));
-        let PartialSum { sum, absolute } = match both {
+        let sums = match both {
             Both { front: Some(front), back: Some(back) } => front.merged(back),
             Both { front, back } => front.or(back)?,
         };
-        let count = (frame.hi - frame.lo) as f64;
-        // If terms cancel or overflow, the order of additions matters.
-        let is_exact = absolute < f64::MAX && sum.total().abs() >= absolute * CANCELLATION_MAX;
-        Some(match (is_exact, self.is_mean) {
-            (true, false) => sum.total(),
-            (true, true) => sum.sum / count + sum.compensation / count,
-            (false, false) => frame.values().iter().fold(Sum::default(), |s, v| s.plus(*v)).total(),
-            (false, true) => compensated::mean(frame.values()),
-        })
+        let result = Fold::of_sums(self.is_mean, sums, (frame.hi - frame.lo) as f64);
+        Some(if result.is_nan() { self.in_order(frame.values()) } else { result })
+    }
+
+    const ROLLS_ALIKE: bool = true;
+
+    fn roll_alike(&mut self, ranges: &AlikeRanges<'_>, out: &mut [f64]) {
+        let count = ranges.values(0).len() as f64;
+        // A constant in each of the loops.
+        match self.is_mean {
+            true => ranges.sum(
+                out,
+                #[inline(always)]
+                |sums| Fold::of_sums(true, sums, count),
+            ),
+            false => ranges.sum(
+                out,
+                #[inline(always)]
+                |sums| Fold::of_sums(false, sums, count),
+            ),
+        }
+        for (range, out) in out.iter_mut().enumerate().filter(|(_, out)| out.is_nan()) {
+            *out = self.in_order(ranges.values(range));
+        }
     }
 
     #[inline]

@@ -5,6 +5,7 @@
 //! expression of a subquery, and moves the range over them: each sample enters and leaves once.
 //! Kernels are chosen when a reader is opened; loops over samples are compiled for each kernel.
 
+mod alike;
 mod buffer;
 mod counter;
 mod extended;
@@ -30,7 +31,7 @@ use model::{Reservation, SampleBatch, SeriesSet, WindowFacts};
 use crate::annotations::Cause;
 use crate::catalog::{self, Function, Histograms, Names, RangeModes};
 use crate::error::QueryError;
-use crate::exec::operator::{Context, SeriesMeta, TileReader, VectorOperator};
+use crate::exec::operator::{Context, DerivedOfSeries, SeriesMeta, TileReader, VectorOperator};
 use crate::exec::selector::output_series::OutputSeries;
 use crate::parse::ast::{RangeMode, Span};
 use crate::plan::{Lookup, RangeInput, Rollup};
@@ -63,8 +64,16 @@ impl Origin {
                     false => meta.clone(),
                 };
                 let metas = operator.series().iter().map(output).collect();
-                OutputSeries { metas, are_sorted: false }
+                OutputSeries::unsorted(metas)
             }
+        }
+    }
+
+    /// Returns the labels of the output series of a function.
+    fn metas<'a>(&'a self, ctx: &Context, series: &'a OutputSeries) -> &'a [SeriesMeta] {
+        match self {
+            Origin::Set(set) => series.metas(ctx, &**set),
+            Origin::Operator(_) => series.known_metas(),
         }
     }
 
@@ -78,7 +87,7 @@ impl Origin {
 
     fn has_histograms(&self) -> bool {
         match self {
-            Origin::Set(set) => (0..set.len()).any(|index| set.has_histograms(index)),
+            Origin::Set(set) => set.has_any_histograms(),
             Origin::Operator(operator) => operator.has_histograms(),
         }
     }
@@ -239,7 +248,7 @@ fn check_mode(function: &Function, mode: RangeMode) -> Result<(), QueryError> {
 
 impl VectorOperator for RollupOperator {
     fn series(&self) -> &[SeriesMeta] {
-        &self.series.metas
+        self.origin.metas(&self.ctx, &self.series)
     }
 
     fn steps(&self) -> Steps {
@@ -248,6 +257,11 @@ impl VectorOperator for RollupOperator {
 
     fn is_sorted(&self) -> bool {
         self.series.are_sorted
+    }
+
+    fn derived(&self) -> Option<DerivedOfSeries<'_>> {
+        let Origin::Set(set) = &self.origin else { return None };
+        DerivedOfSeries::of_set(&self.ctx, &**set, self.series.drop_name)
     }
 
     fn has_effects(&self) -> bool {

@@ -37,7 +37,8 @@ pub fn raw_series(
     let until_ms = end_ms.saturating_add(reach.ahead_ms);
     let mut reservation = Reservation::new(&ctx.budget, 0)?;
     let mut found = Vec::new();
-    for (index, meta) in origin.series(ctx, false).metas.into_iter().enumerate() {
+    let series = origin.series(ctx, false);
+    for (index, meta) in origin.metas(ctx, &series).iter().enumerate() {
         ctx.budget.check()?;
         let mut intake = match origin {
             Origin::Set(_) => Checkpoint::of_samples(&ctx.budget),
@@ -68,7 +69,7 @@ pub fn raw_series(
         let histograms: Vec<_> = histograms.iter().filter(is_alive).cloned().collect();
         intake.settle()?;
         if !times.is_empty() || !histograms.is_empty() {
-            found.push(RawSamples { meta, times, values, histograms });
+            found.push(RawSamples { meta: meta.clone(), times, values, histograms });
         }
     }
     Ok((found, reservation))

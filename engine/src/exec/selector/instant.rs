@@ -12,7 +12,7 @@ use model::{
 };
 
 use crate::error::QueryError;
-use crate::exec::operator::{Context, SeriesMeta, TileReader, VectorOperator};
+use crate::exec::operator::{Context, DerivedOfSeries, SeriesMeta, TileReader, VectorOperator};
 use crate::exec::selector::output_series::OutputSeries;
 use crate::exec::selector::series_cursor::{ROWS_AHEAD, SeriesCursor, WantedSeries};
 use crate::plan::{Lookup, LookupValue};
@@ -42,7 +42,7 @@ impl InstantSelector {
         let bytes = set.len() * size_of::<SeriesMeta>();
         let reservation = Reservation::new(&ctx.budget, bytes as u64)?;
         let series = OutputSeries::of_set(ctx, &*set, lookup.drops_name);
-        let has_histograms = (0..set.len()).any(|index| set.has_histograms(index));
+        let has_histograms = set.has_any_histograms();
         let ctx = ctx.clone();
         Ok(InstantSelector {
             ctx,
@@ -68,7 +68,7 @@ impl InstantSelector {
 
 impl VectorOperator for InstantSelector {
     fn series(&self) -> &[SeriesMeta] {
-        &self.series.metas
+        self.series.metas(&self.ctx, &*self.set)
     }
 
     fn steps(&self) -> Steps {
@@ -89,6 +89,10 @@ impl VectorOperator for InstantSelector {
 
     fn is_sorted(&self) -> bool {
         self.series.are_sorted
+    }
+
+    fn derived(&self) -> Option<DerivedOfSeries<'_>> {
+        DerivedOfSeries::of_set(&self.ctx, &*self.set, self.lookup.drops_name)
     }
 
     fn open<'a>(&'a self, series: &[u32]) -> Box<dyn TileReader + 'a> {

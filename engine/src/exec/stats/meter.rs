@@ -13,12 +13,12 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use model::{
-    Advance, Cursor, FilledSteps, FilledWindows, Labels, LookupSteps, SampleBatch, SeriesSet,
-    SourceError, StepRanges, WantedFact, WindowFacts, Windows,
+    Advance, Cursor, DerivedValues, FilledSteps, FilledWindows, Labels, LookupSteps, SampleBatch,
+    SeriesSet, SourceError, StepRanges, WantedFact, WindowFacts, Windows,
 };
 
 use crate::error::QueryError;
-use crate::exec::operator::{Operand, SeriesMeta, TileReader, VectorOperator};
+use crate::exec::operator::{DerivedOfSeries, Operand, SeriesMeta, TileReader, VectorOperator};
 use crate::plan::{Meter, Meters};
 use crate::steps::Steps;
 use crate::tile::Tile;
@@ -110,6 +110,10 @@ impl VectorOperator for Metered {
         self.operator.holds_histograms()
     }
 
+    fn derived(&self) -> Option<DerivedOfSeries<'_>> {
+        self.operator.derived()
+    }
+
     fn become_answer(&mut self) {
         self.operator.become_answer();
     }
@@ -162,6 +166,14 @@ impl SeriesSet for MeteredSet {
 
     fn has_histograms(&self, series_index: usize) -> bool {
         self.set.has_histograms(series_index)
+    }
+
+    fn has_any_histograms(&self) -> bool {
+        self.set.has_any_histograms()
+    }
+
+    fn derived(&self) -> Option<&DerivedValues> {
+        self.set.derived()
     }
 
     fn encoded_bytes(&self) -> usize {
