@@ -45,6 +45,10 @@ impl Reservation {
     /// Releases some of the bytes.
     pub fn shrink(&mut self, bytes: u64) {
         let bytes = bytes.min(self.bytes);
+        if bytes == 0 {
+            // Threads share the account of the budget.
+            return;
+        }
         self.bytes -= bytes;
         self.budget.release_memory(bytes);
     }

@@ -46,7 +46,7 @@ impl<'a> Block<'a> {
     }
 
     /// Calls `visit` with the index, values and presence of each row in `rows`.
-    #[inline]
+    #[inline(always)]
     pub(super) fn each_row(
         &self,
         rows: Range<usize>,

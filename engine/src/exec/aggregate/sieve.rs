@@ -44,37 +44,38 @@ impl Sieve {
         block: &Block<'_>,
         rows: Range<usize>,
         first: usize,
-        Bounds { lower, upper }: Bounds,
+        bounds: Bounds,
         checkpoint: &mut Checkpoint,
     ) -> Result<(), QueryError> {
         self.between.iter_mut().for_each(Vec::clear);
         self.passed = [0; COLUMNS];
-        let (mut counts, mut below) = (Tally::default(), Tally::default());
+        let mut pass = Pass {
+            bounds,
+            whole_rows: 0,
+            counts: [0; COLUMNS],
+            below: [0.0; COLUMNS],
+            between: &mut self.between,
+        };
         for start in rows.clone().step_by(ROWS_AT_ONCE) {
             let run = start..rows.end.min(start + ROWS_AT_ONCE);
             checkpoint.work(run.len() * COLUMNS)?;
-            let visit = |row: usize, values: &[f64], presence: &[u64]| {
-                // Eight steps never cross a presence word; after the last step no bit is set.
-                let present = (presence[first / 64] >> (first % 64)) as u8;
-                let mut padded = [f64::NAN; COLUMNS];
-                let eight = values[first..].first_chunk().unwrap_or_else(|| {
-                    padded[..values.len() - first].copy_from_slice(&values[first..]);
-                    &padded
-                });
-                let at_least = bits(eight, |value| value >= lower);
-                let at_most = bits(eight, |value| value <= upper);
-                counts.add(present);
-                below.add(present & !at_least);
-                let mut inside = present & at_least & at_most;
-                while inside != 0 {
-                    let column = inside.trailing_zeros() as usize;
-                    self.between[column].push(Cell { value: eight[column], row: row as u32 });
-                    inside &= inside - 1;
-                }
-            };
-            widest(|| block.each_row(run, visit));
+            widest(
+                #[inline(always)]
+                || {
+                    block.each_row(
+                        run,
+                        #[inline(always)]
+                        |row, values, presence| {
+                            // Eight steps never cross a presence word; after the last step no bit is set.
+                            let present = (presence[first / 64] >> (first % 64)) as u8;
+                            pass.add(row as u32, &values[first..], present);
+                        },
+                    );
+                },
+            );
         }
-        (self.counts, self.below) = (counts.finish(), below.finish());
+        self.counts = pass.counts.map(|count| count + pass.whole_rows);
+        self.below = pass.below.map(|count| count as usize);
         Ok(())
     }
 
@@ -194,48 +195,62 @@ pub(super) fn around_best(k: usize, is_top: bool, values: &mut Vec<f64>) -> Boun
     Bounds { lower, upper }
 }
 
-/// Returns one bit per value: whether it passes.
-#[inline(always)]
-fn bits(values: &[f64; COLUMNS], passes: impl Fn(f64) -> bool) -> u8 {
-    let mut bits = 0;
-    for (column, value) in values.iter().enumerate() {
-        bits |= u8::from(passes(*value)) << column;
-    }
-    bits
+/// One pass over the rows, in progress.
+struct Pass<'a> {
+    bounds: Bounds,
+    /// Number of rows with a value in each column.
+    whole_rows: usize,
+    /// Number of values of other rows.
+    counts: [usize; COLUMNS],
+    /// Number of values below the bounds or NaN: floats, so that the lanes are as wide as the values.
+    below: [f64; COLUMNS],
+    between: &'a mut [Vec<Cell>; COLUMNS],
 }
 
-/// Counts how many times each of eight bits was set.
-#[derive(Default)]
-struct Tally {
-    /// One count per byte; moved to the totals before any can overflow.
-    bytes: u64,
-    added: u8,
-    sums: [usize; COLUMNS],
-}
-
-impl Tally {
+impl Pass<'_> {
+    /// Adds the values of a row in the columns whose bits are set in `present`.
     #[inline(always)]
-    fn add(&mut self, bits: u8) {
-        const ONES: u64 = 0x0101_0101_0101_0101;
-        // Moves each bit to a byte of its own, then to the lowest bit of the byte.
-        let apart = (u64::from(bits) * ONES) & 0x8040_2010_0804_0201;
-        self.bytes += (apart + 0x7f * ONES) >> 7 & ONES;
-        self.added += 1;
-        if self.added == u8::MAX {
-            self.carry();
+    fn add(&mut self, row: u32, values: &[f64], present: u8) {
+        let Bounds { lower, upper } = self.bounds;
+        if let Some(eight) = values.first_chunk().filter(|_| present == u8::MAX) {
+            self.whole_rows += 1;
+            if self.count_below(eight) {
+                for (column, value) in eight.iter().enumerate() {
+                    if (lower..=upper).contains(value) {
+                        self.between[column].push(Cell { value: *value, row });
+                    }
+                }
+            }
+            return;
+        }
+        let mut bits = present;
+        while bits != 0 {
+            let column = bits.trailing_zeros() as usize;
+            let value = values[column];
+            self.counts[column] += 1;
+            if (lower..=upper).contains(&value) {
+                self.between[column].push(Cell { value, row });
+            } else if value.is_nan() || value < lower {
+                self.below[column] += 1.0;
+            }
+            bits &= bits - 1;
         }
     }
 
-    fn carry(&mut self) {
-        for (sum, byte) in self.sums.iter_mut().zip(self.bytes.to_le_bytes()) {
-            *sum += usize::from(byte);
+    /// Counts the values below the bounds. Returns whether any value is between them. Without branches, so that
+    /// the columns are lanes of a vector.
+    #[inline(always)]
+    fn count_below(&mut self, values: &[f64; COLUMNS]) -> bool {
+        let Bounds { lower, upper } = self.bounds;
+        let inside: [u64; COLUMNS] = std::array::from_fn(|column| {
+            let value = values[column];
+            u64::from((value >= lower) & (value <= upper))
+        });
+        for (below, value) in self.below.iter_mut().zip(values) {
+            // A NaN is not at least the bound.
+            *below += if *value >= lower { 0.0 } else { 1.0 };
         }
-        (self.bytes, self.added) = (0, 0);
-    }
-
-    fn finish(mut self) -> [usize; COLUMNS] {
-        self.carry();
-        self.sums
+        inside.iter().fold(0, |all, inside| all | inside) != 0
     }
 }
 
@@ -362,15 +377,6 @@ mod tests {
                     prop_assert_eq!(rows_of(&sieve.between[column]), rows_of(&heap.into_cells()));
                 }
             }
-        }
-
-        #[test]
-        fn tallies_count_each_bit(rows in prop::collection::vec(any::<u8>(), 0..600)) {
-            let mut tally = Tally::default();
-            rows.iter().for_each(|bits| tally.add(*bits));
-            let expected: [usize; COLUMNS] =
-                std::array::from_fn(|bit| rows.iter().filter(|bits| *bits >> bit & 1 == 1).count());
-            prop_assert_eq!(tally.finish(), expected);
         }
     }
 }

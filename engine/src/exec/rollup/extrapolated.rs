@@ -6,6 +6,8 @@ use crate::exec::rollup::buffer::{EvenRanges, Frame, Kernel, Samples};
 use crate::exec::rollup::counter::Resets;
 use crate::exec::rollup::facts::{FoundWindows, KnownWindow, KnownWindows};
 
+/// Windows that are extrapolated together: if a counter is near zero in one of them, each needs a division.
+const EXTRAPOLATED_AT_ONCE: usize = 128;
 /// Ranges below this have distances of less than 2³⁷ ms.
 const SHORT_SECONDS: f64 = ((1_u64 << 37) / 1000) as f64;
 
@@ -91,14 +93,18 @@ impl Kernel for Extrapolated {
             let KnownWindow { samples, start_ms, end_ms } = window;
             let sampled = TimeRange::new(samples.first_ms, samples.last_ms);
             let span = self.span(sampled, samples.count - 1, TimeRange::new(start_ms, end_ms));
-            let (firsts, rises) = (firsts[index..].iter(), rises[index..].iter());
             let fact = |(first, rise): (&f64, &f64)| (*first, *rise);
-            // With a constant distance the loop is vectorized.
-            if distance == 1 {
-                self.extrapolate(&span, firsts.zip(rises).map(fact), out, 1);
-            } else {
-                let facts = firsts.step_by(distance).zip(rises.step_by(distance)).map(fact);
-                self.extrapolate(&span, facts, &mut out[index..], distance);
+            let mut done = index;
+            for out in out[index..].chunks_mut(EXTRAPOLATED_AT_ONCE * distance) {
+                let (firsts, rises) = (firsts[done..].iter(), rises[done..].iter());
+                // With a constant distance the loop is vectorized.
+                if distance == 1 {
+                    self.extrapolate(&span, firsts.zip(rises).map(fact), out, 1);
+                } else {
+                    let facts = firsts.step_by(distance).zip(rises.step_by(distance)).map(fact);
+                    self.extrapolate(&span, facts, out, distance);
+                }
+                done += out.len();
             }
         }
         FoundWindows::All
