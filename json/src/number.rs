@@ -70,24 +70,11 @@ pub fn write_sample_value(to: &mut [u8; SAMPLE_BYTES_MAX], value: f64) -> usize 
         if magnitude >= SHORTEST_IS_PLAIN_MIN {
             let mut buffer = zmij::Buffer::new();
             let text = buffer.format_finite(magnitude).as_bytes();
-            copy_short(&mut to[digits_at..digits_at + text.len()], text);
+            to[digits_at..digits_at + text.len()].copy_from_slice(text);
             return digits_at + text.len();
         }
     }
     write_rare_value(to, value)
-}
-
-/// Copies a short text, without a call of a function for any length: as two pieces that overlap.
-#[inline]
-fn copy_short(to: &mut [u8], text: &[u8]) {
-    fn copied<const LEN: usize>(to: &mut [u8], text: &[u8]) -> Option<()> {
-        *to.first_chunk_mut()? = *text.first_chunk::<LEN>()?;
-        *to.last_chunk_mut()? = *text.last_chunk::<LEN>()?;
-        Some(())
-    }
-    if copied::<16>(to, text).or_else(|| copied::<8>(to, text)).is_none() {
-        to.copy_from_slice(text);
-    }
 }
 
 #[cold]
