@@ -78,13 +78,8 @@ pub(super) fn without_buckets(
     looks: &[Option<BucketlessLook>],
 ) -> Vec<Arc<dyn SeriesSet>> {
     let reduced = |(set, look): (Arc<dyn SeriesSet>, &Option<BucketlessLook>)| match look {
-        Some(look) if may_have_histograms(&*set) => Arc::new(BucketlessSet::new(set, *look)),
+        Some(look) if set.has_any_histograms() => Arc::new(BucketlessSet::new(set, *look)),
         _ => set,
     };
     sets.into_iter().zip(looks).map(reduced).collect()
-}
-
-/// Returns whether there are native histograms among the series.
-pub(super) fn may_have_histograms(set: &dyn SeriesSet) -> bool {
-    (0..set.len()).any(|index| set.has_histograms(index))
 }

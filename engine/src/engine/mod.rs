@@ -13,7 +13,7 @@ use model::{Budget, BudgetLimits, Checkpoint, Reservation, SeriesSet, Source};
 
 use cached_query::CachedQuery;
 use compute::compute;
-use load::{load, load_one_by_one, may_have_histograms, without_buckets};
+use load::{load, load_one_by_one, without_buckets};
 use parsed_queries::ParsedQueries;
 
 use crate::error::QueryError;
@@ -336,7 +336,7 @@ impl Engine {
             (load(&*source, &plan.selections, &budget).await?, Vec::new())
         };
         // The order in which histograms are summed depends on the query's range, so steps do, too.
-        let reach = reach.filter(|_| !sets.iter().any(|set| may_have_histograms(&**set)));
+        let reach = reach.filter(|_| !sets.iter().any(|set| set.has_any_histograms()));
         let sets = without_buckets(sets, &plan.bucketless);
         stats.load_seconds = started.elapsed().as_secs_f64();
         let is_small = is_plain(query)

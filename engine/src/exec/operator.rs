@@ -124,16 +124,16 @@ pub trait VectorOperator: Send + Sync {
 #[derive(Clone, Copy)]
 pub struct DerivedOfSeries<'a> {
     values: &'a DerivedValues,
-    names: Names,
+    removal: NameRemoval,
 }
 
-/// Names of the metrics of a set in the output series.
+/// Removal of the metric names of a set from the output series.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Names {
-    Kept,
-    Dropped,
-    /// They are dropped at the end of the query.
-    DroppedLater,
+enum NameRemoval {
+    None,
+    AtOnce,
+    /// At the end of the query.
+    AtEnd,
 }
 
 impl<'a> DerivedOfSeries<'a> {
@@ -144,12 +144,12 @@ impl<'a> DerivedOfSeries<'a> {
         set: &'a dyn SeriesSet,
         drop_name: bool,
     ) -> Option<DerivedOfSeries<'a>> {
-        let names = match (drop_name, ctx.delayed_name_removal) {
-            (false, _) => Names::Kept,
-            (true, false) => Names::Dropped,
-            (true, true) => Names::DroppedLater,
+        let removal = match (drop_name, ctx.delayed_name_removal) {
+            (false, _) => NameRemoval::None,
+            (true, false) => NameRemoval::AtOnce,
+            (true, true) => NameRemoval::AtEnd,
         };
-        Some(DerivedOfSeries { values: set.derived()?, names })
+        Some(DerivedOfSeries { values: set.derived()?, removal })
     }
 
     /// Returns the value of a key.
@@ -163,7 +163,7 @@ impl<'a> DerivedOfSeries<'a> {
     }
 
     fn key(&self, key: &[u8]) -> Vec<u8> {
-        [&[self.names as u8], key].concat()
+        [&[self.removal as u8], key].concat()
     }
 }
 

@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
+use engine::EngineOptions;
 use proptest::prelude::*;
 
 use crate::data::{cases, data, source};
-use crate::gaps::answer;
+use crate::gaps::answer_with;
 use crate::wrapped::Wrapped;
 
 const AGGREGATIONS: [&str; 13] = [
@@ -28,7 +29,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 32, ..ProptestConfig::default() })]
 
     #[test]
-    fn groups_of_earlier_queries_change_no_answer(case in cases()) {
+    fn groups_of_earlier_queries_change_no_answer(case in cases(), delayed_name_removal: bool) {
         let source = source(&data(case.seed, case.series_count));
         let deriving = Arc::new(Wrapped::deriving(source.clone()));
         let operands =
@@ -39,8 +40,9 @@ proptest! {
                 AGGREGATIONS.iter().flat_map(|a| operands.iter().map(move |o| (a, o)))
             {
                 let query = aggregation.replace('X', operand);
-                let (found, _) = answer(&case, deriving.clone(), &query);
-                let (expected, _) = answer(&case, source.clone(), &query);
+                let options = EngineOptions { delayed_name_removal, ..EngineOptions::default() };
+                let (found, _) = answer_with(&options, &case, deriving.clone(), &query);
+                let (expected, _) = answer_with(&options, &case, source.clone(), &query);
                 prop_assert_eq!(found, expected, "{}", query);
             }
         }

@@ -32,10 +32,20 @@ impl Cursor for WholeCursor<'_> {
 pub(crate) type Answer = (Vec<(Labels, Vec<Option<u64>>)>, Vec<u64>);
 
 pub(crate) fn answer(case: &Case, source: Arc<dyn Source>, query: &str) -> (Answer, u64) {
+    answer_with(&EngineOptions::default(), case, source, query)
+}
+
+/// Returns the answer of an engine with `options`, except for threads and tiles.
+pub(crate) fn answer_with(
+    options: &EngineOptions,
+    case: &Case,
+    source: Arc<dyn Source>,
+    query: &str,
+) -> (Answer, u64) {
     let engine = Engine::new(EngineOptions {
         threads: case.threads,
         tile_shape: TileShape { series: case.shape.0, steps: case.shape.1 },
-        ..EngineOptions::default()
+        ..options.clone()
     });
     let options =
         QueryOptions { lookback_ms: LOOKBACK_MS, per_step_stats: true, ..QueryOptions::default() };

@@ -74,7 +74,7 @@ mod tests {
         values.keep(b"c".to_vec(), Arc::new(3_u32), 10);
         let found = [b"a", b"b", b"c"].map(|key| values.find::<u32>(key).map(|value| *value));
         assert_eq!(found, [Some(1), None, Some(3)]);
-        // Another value of the same key takes its room.
+        // Another value of the same key replaces it.
         values.keep(b"c".to_vec(), Arc::new(4_u32), 10);
         let found = [b"a", b"c"].map(|key| values.find::<u32>(key).map(|value| *value));
         assert_eq!(found, [Some(1), Some(4)]);

@@ -46,7 +46,7 @@ impl Reservation {
     pub fn shrink(&mut self, bytes: u64) {
         let bytes = bytes.min(self.bytes);
         if bytes == 0 {
-            // Threads share the account of the budget.
+            // Avoids contention: all threads of a query update one counter.
             return;
         }
         self.bytes -= bytes;

@@ -24,7 +24,7 @@ use crate::sizes::Sizes;
 const SET_BYTES: usize = 512;
 /// A set is kept if it takes at most one of this many parts of the column cache, without columns.
 const CACHE_SHARE: usize = 2;
-/// Maximum bytes of derived values, for each series of a set: those of some groupings into few groups.
+/// Maximum bytes of derived values per series: enough for a few groupings into few groups.
 const DERIVED_BYTES: usize = 32;
 
 /// Sets of earlier queries.

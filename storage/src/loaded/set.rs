@@ -33,7 +33,7 @@ pub(crate) struct LoadedSeries {
     pub(crate) is_partial: bool,
     /// Boundaries of the wanted windows, if there may be summaries in place of samples.
     pub(crate) edges: Option<Edges>,
-    /// Whether any series may have histograms; set by the first query that asks.
+    /// True if any series may have histograms; computed on first use.
     pub(crate) has_histograms: OnceLock<bool>,
     /// Bytes that each query charges for them.
     pub(crate) charged_bytes: u64,

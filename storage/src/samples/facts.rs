@@ -188,7 +188,8 @@ impl PartsCursor<'_> {
             return Ok(None);
         }
         let range = self.range();
-        let (pieces, end) = self.pieces(part..part + 1, range);
+        let mut pieces = Pieces::new();
+        let end = self.add_pieces(part..part + 1, range, &mut pieces);
         Ok(if end > part { divide_pieces(queue, &pieces, range, wanted) } else { None })
     }
 }

@@ -14,10 +14,13 @@ use crate::exec::aggregate::leaves::Leaves;
 use crate::exec::operator::{Context, LABELS_AHEAD, SeriesMeta, VectorOperator};
 use crate::plan::Aggregation;
 
-/// Bytes of a series: its entry in `order`, and three copies of it during sorting, later one in the leaves.
+/// Bytes of a series: its entry in `order`, and up to three words while sorting and, later, in the leaves.
 const SERIES_BYTES: usize = 4 * size_of::<u32>();
 /// Bytes of a group without its labels: its entries in tables that may be half full.
 const GROUP_BYTES: usize = 2 * (size_of::<(Vec<u8>, u32)>() + size_of::<SeriesMeta>() + 8);
+
+/// Bytes of labels in addition to their own.
+const LABELS_BYTES: usize = 2 * size_of::<usize>();
 
 /// Order of the series of a group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -47,7 +50,7 @@ pub(super) struct Groups {
     leaves: OnceLock<Leaves>,
 }
 
-/// Groups that later queries may share, charged to the budget of this one.
+/// Groups that later queries may share, charged to the budget of the current query.
 #[derive(Debug)]
 pub(super) struct ChargedGroups {
     groups: Arc<Groups>,
@@ -122,10 +125,13 @@ impl Groups {
 
     /// Returns the size in memory, with leaves.
     fn bytes(&self) -> usize {
-        let metas =
-            self.metas.iter().map(|meta| size_of::<SeriesMeta>() + meta.labels.as_bytes().len());
-        let of_groups = self.order.len() + self.starts.len();
-        of_groups * size_of::<u32>() + metas.sum::<usize>() + Leaves::bytes_max(self)
+        let labels = |meta: &SeriesMeta| LABELS_BYTES + meta.labels.as_bytes().len();
+        let words = self.order.len() + self.starts.len();
+        size_of::<Groups>()
+            + words * size_of::<u32>()
+            + size_of_val(&self.metas[..])
+            + self.metas.iter().map(labels).sum::<usize>()
+            + Leaves::bytes_max(self)
     }
 
     fn build(
@@ -171,7 +177,9 @@ impl Groups {
             sizes[group as usize] += 1;
             group_of.push(group);
         }
-        let mut starts = vec![0u32];
+        metas.shrink_to_fit();
+        let mut starts = Vec::with_capacity(sizes.len() + 1);
+        starts.push(0u32);
         for size in &sizes {
             starts.push(starts[starts.len() - 1] + size);
         }

@@ -1,9 +1,11 @@
-//! Ranges whose samples are at the same positions, and sums over them, eight blocks of ranges at a time.
+//! Ranges whose samples are at the same positions, and sums over them, eight blocks of ranges at a
+//! time.
 //!
-//! The bits are those of [`Halves`](super::halves::Halves), whose two parts are chains of additions that wait
-//! for each other. The chains of different boundaries are independent. A block is the ranges with the same
-//! boundary. If ranges are a whole number of steps, and steps of distances of samples, all blocks are alike. So eight
-//! of them are added in the lanes of a vector, from a transposed copy of their samples.
+//! The bits are those of [`Halves`](super::halves::Halves). In each of its two parts, every addition
+//! needs the result of the previous one, but parts at different boundaries are independent. A block
+//! is the ranges with the same boundary. All blocks are alike if a range is a whole number of steps,
+//! a step a whole number of distances of samples, and no sample is missing. So eight blocks are added
+//! in the lanes of a vector, from a transposed copy of their samples.
 //!
 //! ```text
 //!            range 0 of a block
@@ -11,37 +13,22 @@
 //!     |  front   | back |
 //!          (-----|-----------]  range 1, one stride later: fewer samples in front, more at the back
 //! ```
+//!
+//! If samples are further apart than steps, the ranges of every n-th step are alike.
 
 use std::ops::Range;
 
-use model::{Windows, widest};
+use model::{PERIOD_MAX, Windows, widest};
 
 use crate::exec::numeric::compensated::{Sum, add};
 use crate::exec::rollup::buffer::Samples;
+use crate::exec::rollup::fold::PartialSum;
 
 /// Blocks that are added together.
 const LANES: usize = 8;
-/// Maximum samples of a range: the transposed copy stays in the CPU cache.
+/// Maximum samples of a range. The transposed copy and the sums in front, 72 and 192 bytes for each, then
+/// stay in the CPU cache.
 const RANGE_SAMPLES_MAX: usize = 1 << 10;
-
-/// Sum of values, and sum of their absolute values.
-#[derive(Debug, Clone, Copy, Default)]
-pub(super) struct PartialSum {
-    pub(super) sum: Sum,
-    pub(super) absolute: f64,
-}
-
-impl PartialSum {
-    #[inline(always)]
-    pub(super) fn plus(self, value: f64) -> PartialSum {
-        PartialSum { sum: self.sum.plus(value), absolute: self.absolute + value.abs() }
-    }
-
-    #[inline(always)]
-    pub(super) fn merged(self, other: PartialSum) -> PartialSum {
-        PartialSum { sum: self.sum.merged(other.sum), absolute: self.absolute + other.absolute }
-    }
-}
 
 /// Partial sums of eight blocks.
 ///
@@ -54,7 +41,7 @@ struct Lanes {
 }
 
 impl Lanes {
-    /// Adds a value to each lane: those of a row from a column on.
+    /// Adds to each lane the value at `column + lane` of a row.
     #[inline(always)]
     fn add(&mut self, row: &[f64; LANES + 1], column: usize) {
         for lane in 0..LANES {
@@ -72,8 +59,8 @@ impl Lanes {
     }
 }
 
-/// Ranges with the same number of samples, at nearly the same distances. All blocks of ranges with the same
-/// boundary have the same samples before and after it.
+/// Ranges with the same number of samples, at nearly the same distances. In all blocks, ranges have the same
+/// number of samples before and after the boundary.
 pub(super) struct AlikeRanges<'a> {
     samples: Samples<'a>,
     /// Samples of the first range.
@@ -83,7 +70,7 @@ pub(super) struct AlikeRanges<'a> {
     /// Number of samples from one range to the next.
     stride: usize,
     /// Number of ranges with the same boundary.
-    of_block: usize,
+    block_ranges: usize,
     /// Number of ranges of the first block before the first range.
     skipped: usize,
     /// Number of samples before the boundary in the first range of a block.
@@ -117,8 +104,8 @@ impl NearlyEven {
         NearlyEven { first_ms, sample_ms, off_min_ms, off_max_ms }
     }
 
-    /// Returns the number of samples up to a time; `None` if it may be another one at a time that is some
-    /// multiple of their distance later.
+    /// Returns the number of samples up to a time. Returns `None` if jitter could change it at later times
+    /// that are a multiple of `sample_ms` away.
     fn count_until(&self, time_ms: i64) -> Option<usize> {
         let passed_ms = time_ms - self.first_ms;
         let count = passed_ms.div_euclid(self.sample_ms) + 1;
@@ -128,13 +115,68 @@ impl NearlyEven {
     }
 }
 
+/// Writes the values of windows to `out`, as `put` computes them for alike ranges: those of all windows, or of
+/// every n-th one if samples are further apart than windows. Samples before index `lo` are in no window.
+/// Returns the samples of the last window; `None`, without effect, if the ranges are not alike.
+pub(super) fn roll(
+    samples: Samples<'_>,
+    lo: usize,
+    windows: Windows,
+    out: &mut [f64],
+    mut put: impl FnMut(&AlikeRanges<'_>, &mut [f64]),
+) -> Option<Range<usize>> {
+    if let Some(ranges) = AlikeRanges::of(samples, lo, windows) {
+        put(&ranges, out);
+        return Some(ranges.last());
+    }
+    let period = period(&samples.times[lo..], windows)?;
+    let every = |first: usize| Windows {
+        first_end_ms: windows.end_ms(first),
+        step_ms: windows.step_ms * period as i64,
+        count: (windows.count - first).div_ceil(period),
+        ..windows
+    };
+    let alike = (0..period).map(|first| AlikeRanges::of(samples, lo, every(first)));
+    let alike: Vec<AlikeRanges<'_>> = alike.collect::<Option<_>>()?;
+    let mut values = vec![0.0; alike[0].count];
+    for (first, ranges) in alike.iter().enumerate() {
+        if first == 0 || !ranges.is_like(&alike[first - 1]) {
+            put(ranges, &mut values[..ranges.count]);
+        }
+        let out = out[first..].iter_mut().step_by(period);
+        out.zip(&values).for_each(|(out, value)| *out = *value);
+    }
+    Some(alike[(windows.count - 1) % period].last())
+}
+
+/// Returns the number of windows after which their samples repeat, if it is more than one and small.
+fn period(times: &[i64], windows: Windows) -> Option<usize> {
+    let last_ms = windows.end_ms(windows.count.checked_sub(1)?);
+    let times = &times[times.partition_point(|time_ms| *time_ms <= windows.after_ms(0))..];
+    let times = &times[..times.partition_point(|time_ms| *time_ms <= last_ms)];
+    let (first_ms, last_ms) = (*times.first()?, *times.last()?);
+    let mean_ms = last_ms.checked_sub(first_ms)? / (times.len() as i64 - 1).max(1);
+    // Whole seconds first, as scrape intervals are.
+    let candidates = [(mean_ms + 500) / 1000 * 1000, mean_ms].into_iter();
+    let periods = candidates.filter_map(|sample_ms| {
+        let (mut common_ms, mut rest_ms) = (windows.step_ms, sample_ms);
+        while rest_ms != 0 {
+            (common_ms, rest_ms) = (rest_ms, common_ms % rest_ms);
+        }
+        usize::try_from(sample_ms.checked_div(common_ms)?).ok()
+    });
+    periods.into_iter().find(|period| (2..=PERIOD_MAX).contains(period))
+}
+
 impl<'a> AlikeRanges<'a> {
     /// Returns the ranges of windows; samples before index `lo` are in none of them. Returns `None` if they are
-    /// not alike, have too many samples, or are hardly more than a block.
+    /// not alike, have too many samples, or are fewer than a block.
     pub(super) fn of(samples: Samples<'a>, lo: usize, windows: Windows) -> Option<AlikeRanges<'a>> {
         let Windows { step_ms, span_ms, count, .. } = windows;
-        let of_block = usize::try_from(span_ms.checked_div(step_ms)?).ok()?;
-        if of_block == 0 || of_block > count || span_ms % step_ms != 0 {
+        let block_ranges = usize::try_from(span_ms.checked_div(step_ms)?).ok()?;
+        // At least a block, so that the next range after them has another boundary: `Halves` has not seen
+        // their samples, and would add to sums that lack them.
+        if block_ranges == 0 || block_ranges > count || span_ms % step_ms != 0 {
             return None;
         }
         let (after_ms, end_ms) = (windows.first_end_ms.checked_sub(span_ms)?, windows.end_ms(0));
@@ -144,10 +186,12 @@ impl<'a> AlikeRanges<'a> {
         let start = times.partition_point(|time_ms| *time_ms <= after_ms);
         let times = &times[start..];
         let times = &times[..times.partition_point(|time_ms| *time_ms <= last_ms)];
-        // Of `count + of_block - 1` steps, the last one ends with the last window.
-        let stride = times.len() / (count + of_block - 1);
-        let len = stride * of_block;
-        if stride == 0 || len > RANGE_SAMPLES_MAX || times.len() != stride * (count + of_block - 1)
+        // Of `count + block_ranges - 1` steps, the last one ends with the last window.
+        let stride = times.len() / (count + block_ranges - 1);
+        let len = stride * block_ranges;
+        if stride == 0
+            || len > RANGE_SAMPLES_MAX
+            || times.len() != stride * (count + block_ranges - 1)
         {
             return None;
         }
@@ -167,11 +211,20 @@ impl<'a> AlikeRanges<'a> {
             first: first..first + len,
             count,
             stride,
-            of_block,
+            block_ranges,
             skipped,
             front: front + skipped * stride,
             boundary: first + front,
         })
+    }
+
+    /// Returns whether the ranges of two windows have the same samples before and after their boundaries, as
+    /// have all later ones.
+    fn is_like(&self, other: &AlikeRanges<'_>) -> bool {
+        let key = |ranges: &AlikeRanges<'_>| {
+            (ranges.first.clone(), ranges.stride, ranges.skipped, ranges.front, ranges.boundary)
+        };
+        key(self) == key(other)
     }
 
     /// Returns the samples of a range.
@@ -191,11 +244,11 @@ impl<'a> AlikeRanges<'a> {
         &self.samples.values[self.range(number)]
     }
 
-    /// Writes `value` of the sums of each range to `out`.
-    pub(super) fn sum(&self, out: &mut [f64], value: impl Fn(PartialSum) -> f64) {
+    /// Writes `result_of` the sums of each range to `out`.
+    pub(super) fn sum(&self, out: &mut [f64], result_of: impl Fn(PartialSum) -> f64) {
         let mut columns = vec![[0.0; LANES + 1]; self.first.len()];
-        let mut fronts = vec![Lanes::default(); self.of_block];
-        for block in (0..(self.skipped + self.count).div_ceil(self.of_block)).step_by(LANES) {
+        let mut fronts = vec![Lanes::default(); self.block_ranges];
+        for block in (0..(self.skipped + self.count).div_ceil(self.block_ranges)).step_by(LANES) {
             widest(
                 #[inline(always)]
                 || {
@@ -206,14 +259,14 @@ impl<'a> AlikeRanges<'a> {
                         #[inline(always)]
                         |range, values| {
                             for (lane, value) in values.into_iter().enumerate() {
-                                let number = (block + lane) * self.of_block + range;
+                                let number = (block + lane) * self.block_ranges + range;
                                 // Other numbers are of ranges before the first or after the last one.
                                 if let Some(out) = out.get_mut(number.wrapping_sub(self.skipped)) {
                                     *out = value;
                                 }
                             }
                         },
-                        &value,
+                        &result_of,
                     );
                 },
             );
@@ -228,25 +281,23 @@ impl<'a> AlikeRanges<'a> {
     fn transpose(&self, block: usize, columns: &mut [[f64; LANES + 1]]) {
         let (values, len) = (self.samples.values, self.first.len());
         for column in 0..=LANES {
-            // Relative to the start of the samples before the first boundary.
-            let start = (block + column) * len;
-            let absent = len.saturating_sub(self.boundary + start);
-            let start = (self.boundary + start).saturating_sub(len);
-            let Some(values) = values.get(start..) else { return };
-            for (row, value) in columns[absent..].iter_mut().zip(values) {
+            let end_of_column = self.boundary + (block + column) * len;
+            let absent = len.saturating_sub(end_of_column);
+            let Some(present) = values.get(end_of_column.saturating_sub(len)..) else { return };
+            for (row, value) in columns[absent..].iter_mut().zip(present) {
                 row[column] = *value;
             }
         }
     }
 
-    /// Calls `put` with the number of each range in a block, and `value` of its sums in each of eight blocks.
+    /// Calls `put` with the number of each range in a block, and `result_of` its sums in each of eight blocks.
     #[inline(always)]
     fn sum_blocks(
         &self,
         columns: &[[f64; LANES + 1]],
         fronts: &mut [Lanes],
         mut put: impl FnMut(usize, [f64; LANES]),
-        value: impl Fn(PartialSum) -> f64,
+        result_of: impl Fn(PartialSum) -> f64,
     ) {
         let len = self.first.len();
         let (mut part, mut added) = (Lanes::default(), 0);
@@ -264,7 +315,8 @@ impl<'a> AlikeRanges<'a> {
                 part.add(row, 1);
             }
             added = wanted;
-            put(range, std::array::from_fn(|lane| value(front.of(lane).merged(part.of(lane)))));
+            let sums = |lane| front.of(lane).merged(part.of(lane));
+            put(range, std::array::from_fn(|lane| result_of(sums(lane))));
         }
     }
 }
@@ -273,9 +325,52 @@ impl<'a> AlikeRanges<'a> {
 mod tests {
     use proptest::prelude::*;
 
+    use model::{Budget, Checkpoint};
+
     use super::*;
-    use crate::exec::rollup::buffer::{Frame, Kernel};
+    use crate::exec::rollup::buffer::{Buffer, Frame, Kernel, Ranges, RowSteps};
     use crate::exec::rollup::fold::Fold;
+    use crate::steps::{LookTimes, Reach};
+    use crate::tile::is_present;
+
+    /// The same function, one range after the other.
+    struct Walked(Fold);
+
+    impl Kernel for Walked {
+        fn value(&mut self, frame: &Frame<'_>) -> Option<f64> {
+            self.0.value(frame)
+        }
+    }
+
+    /// Rolls over tiles of `width` steps; returns the bits of each step's value.
+    fn rolled<K: Kernel>(
+        mut kernel: K,
+        samples: &[(i64, f64)],
+        times: LookTimes,
+        range_ms: i64,
+        width: usize,
+    ) -> Vec<Option<u64>> {
+        let ranges = Ranges { times, range_ms, margin: Reach { back_ms: 0, ahead_ms: 0 } };
+        let mut checkpoint = Checkpoint::new(&Budget::unlimited());
+        let (mut buffer, mut read, mut found) = (Buffer::default(), 0, Vec::new());
+        for first in (0..times.count).step_by(width) {
+            let count = width.min(times.count - first);
+            let until_ms = ranges.until_ms(first + count - 1);
+            let next = samples.partition_point(|(time_ms, _)| *time_ms <= until_ms).max(read);
+            let (times, values): (Vec<i64>, Vec<f64>) = samples[read..next].iter().copied().unzip();
+            buffer.extend(&times, &values);
+            read = next;
+            let (mut row, mut presence) = (vec![0.0; count], vec![0; count.div_ceil(64)]);
+            let steps = RowSteps { first, done: 0 };
+            buffer
+                .roll(&mut kernel, &ranges, steps, &mut row, &mut presence, &mut checkpoint)
+                .expect("there is no limit");
+            buffer.compact();
+            let bits = |at: usize| is_present(&presence, at).then(|| row[at].to_bits());
+            found.extend((0..count).map(bits));
+        }
+        found
+    }
 
     fn values() -> impl Strategy<Value = Vec<f64>> {
         let odd = [f64::NAN, f64::INFINITY, f64::NEG_INFINITY, f64::MAX, -f64::MAX, -0.0, 1e-300];
@@ -298,7 +393,7 @@ mod tests {
             jitter in prop::collection::vec(0_i64..100, 400),
             missing in prop_oneof![4 => Just(usize::MAX), 1 => 0_usize..400],
             stride in 1_usize..6,
-            of_block in 1_usize..9,
+            block_ranges in 1_usize..9,
             skipped in 0_usize..30,
             age_ms in 0_i64..20,
             is_mean: bool,
@@ -309,21 +404,21 @@ mod tests {
                 .filter(|at| *at != missing)
                 .map(|at| (time(at), values[at]))
                 .unzip();
-            let len = stride * of_block;
+            let len = stride * block_ranges;
             prop_assume!(skipped + len <= values.len());
             let count = (values.len() - skipped - len) / stride + 1;
             let step_ms = stride as i64 * sample_ms;
             let windows = Windows {
                 first_end_ms: first_ms + (skipped + len) as i64 * sample_ms - age_ms % sample_ms,
                 step_ms,
-                span_ms: of_block as i64 * step_ms,
+                span_ms: block_ranges as i64 * step_ms,
                 count,
             };
             let samples = Samples::new(&times, &values, 7);
             let until = |time_ms: i64| times.partition_point(|time| *time <= time_ms);
             let range = |window| until(windows.after_ms(window))..until(windows.end_ms(window));
             let Some(alike) = AlikeRanges::of(samples, skipped.min(range(0).start), windows) else {
-                let is_plain = jitter_ms == 0 && missing == usize::MAX && count >= of_block;
+                let is_plain = jitter_ms == 0 && missing == usize::MAX && count >= block_ranges;
                 prop_assert!(!is_plain || range(count - 1).len() < len);
                 return Ok(());
             };
@@ -338,6 +433,34 @@ mod tests {
                 let expected = one_by_one.value(&frame).expect("it has samples");
                 prop_assert_eq!(found.to_bits(), expected.to_bits(), "{}: {}", window, found);
             }
+        }
+
+        #[test]
+        fn tiles_of_alike_ranges_have_the_values_of_single_ranges(
+            values in values(),
+            sample_ms in prop::sample::select(vec![3_i64, 6, 15, 1_000, 15_000]),
+            first_ms in -50_000_i64..50_000,
+            jitter in prop::collection::vec(0_i64..100, 400),
+            is_jittery: bool,
+            missing in prop::collection::vec(0_usize..400, 0..3),
+            (step_of, steps_of) in prop::sample::select(vec![(1, 1), (2, 1), (3, 1), (1, 3), (2, 3), (4, 3)]),
+            range_steps in 1_i64..12,
+            age_ms in -20_000_i64..20_000,
+            width in prop::sample::select(vec![64_usize, 100, 512]),
+            is_mean: bool,
+        ) {
+            let late = |at: usize| if is_jittery { jitter[at] % (1 + sample_ms / 3) } else { 0 };
+            let samples: Vec<(i64, f64)> = (0..values.len())
+                .filter(|at| !missing.contains(at))
+                .map(|at| (first_ms + at as i64 * sample_ms + late(at), values[at]))
+                .collect();
+            let step_ms = sample_ms * step_of / steps_of;
+            let count = (values.len() as i64 * sample_ms / step_ms) as usize + 9;
+            let times = LookTimes { first_ms: first_ms + age_ms % (3 * step_ms), step_ms, count };
+            let range_ms = range_steps * step_ms;
+            let found = rolled(Fold::new(is_mean), &samples, times, range_ms, width);
+            let expected = rolled(Walked(Fold::new(is_mean)), &samples, times, range_ms, width);
+            prop_assert_eq!(found, expected);
         }
     }
 }

@@ -8,7 +8,7 @@ use model::{
 };
 
 use crate::error::QueryError;
-use crate::exec::rollup::alike::AlikeRanges;
+use crate::exec::rollup::alike::{self, AlikeRanges};
 use crate::exec::rollup::facts::{FoundWindows, KnownWindows};
 use crate::steps::{LookTimes, Reach};
 use crate::tile::set_all_present;
@@ -379,17 +379,22 @@ impl Buffer {
     ) -> Result<(), QueryError> {
         let mut at = steps.done;
         while at < values.len() {
+            let (step, end) = (steps.first + at, (at / 64 * 64 + 64).min(values.len()));
             if K::ROLLS_ALIKE {
-                let (first, of_word) = (steps.first + at, 64 - at % 64);
-                let alike = self.roll_alike(kernel, ranges, first, of_word, &mut values[at..]);
-                set_all_present(presence, at..at + alike);
-                at += alike;
-                if at == values.len() {
-                    break;
+                // All other steps at once, or those up to the next word of presence. The first words may be
+                // before the samples, and later ones after a gap; each attempt costs a scan of the times.
+                let tries_all = at == steps.done || (at / 64).is_power_of_two();
+                let all = (tries_all && end < values.len()).then_some(values.len());
+                let mut ends = all.into_iter().chain([end]);
+                let is_alike =
+                    |end: &usize| self.roll_alike(kernel, ranges, step, &mut values[at..*end]);
+                if let Some(end) = ends.find(is_alike) {
+                    set_all_present(presence, at..end);
+                    at = end;
+                    continue;
                 }
             }
-            let end = (at / 64 * 64 + 64).min(values.len());
-            let (step, values) = (steps.first + at, &mut values[at..end]);
+            let values = &mut values[at..end];
             if K::ROLLS_EVENLY && self.roll_evenly(kernel, ranges, step, values) {
                 set_all_present(presence, at..end);
             } else {
@@ -424,28 +429,21 @@ impl Buffer {
         true
     }
 
-    /// Computes steps with [`Kernel::roll_alike`]: all, or the first `of_word`. Returns their number.
+    /// Computes steps with [`Kernel::roll_alike`]; returns false if their ranges are not alike.
     #[inline]
     fn roll_alike<K: Kernel>(
         &mut self,
         kernel: &mut K,
         ranges: &Ranges,
         first_step: usize,
-        of_word: usize,
         values: &mut [f64],
-    ) -> usize {
-        for count in [values.len(), of_word.min(values.len())] {
-            let alike = ranges
-                .windows(first_step, count)
-                .and_then(|windows| AlikeRanges::of(self.samples(), self.lo, windows));
-            if let Some(alike) = alike {
-                kernel.roll_alike(&alike, &mut values[..count]);
-                let last = alike.last();
-                (self.lo, self.hi) = (last.start, last.end);
-                return count;
-            }
-        }
-        0
+    ) -> bool {
+        let Some(windows) = ranges.windows(first_step, values.len()) else { return false };
+        let put = |ranges: &AlikeRanges<'_>, out: &mut [f64]| kernel.roll_alike(ranges, out);
+        let last = alike::roll(self.samples(), self.lo, windows, values, put);
+        let Some(Range { start, end }) = last else { return false };
+        (self.lo, self.hi) = (start, end);
+        true
     }
 
     /// Computes up to 64 steps one by one. Returns a bit for each step with a value.

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use model::{WantedFact, widest};
 
 use crate::exec::numeric::compensated::{self, Sum};
-use crate::exec::rollup::alike::{AlikeRanges, PartialSum};
+use crate::exec::rollup::alike::AlikeRanges;
 use crate::exec::rollup::buffer::{Frame, Kernel, Samples};
 use crate::exec::rollup::facts::{FoundWindows, KnownWindows};
 use crate::exec::rollup::halves::{Both, Halves};
@@ -21,13 +21,30 @@ pub(super) struct Fold {
     halves: Halves<PartialSum>,
 }
 
-impl Fold {
-    pub(super) fn new(is_mean: bool) -> Fold {
-        Fold { is_mean, halves: Halves::default() }
+/// Sum of values, and sum of their absolute values.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct PartialSum {
+    pub(super) sum: Sum,
+    pub(super) absolute: f64,
+}
+
+impl PartialSum {
+    #[inline(always)]
+    pub(super) fn plus(self, value: f64) -> PartialSum {
+        PartialSum { sum: self.sum.plus(value), absolute: self.absolute + value.abs() }
+    }
+
+    #[inline(always)]
+    pub(super) fn merged(self, other: PartialSum) -> PartialSum {
+        PartialSum { sum: self.sum.merged(other.sum), absolute: self.absolute + other.absolute }
     }
 }
 
 impl Fold {
+    pub(super) fn new(is_mean: bool) -> Fold {
+        Fold { is_mean, halves: Halves::default() }
+    }
+
     /// Returns the result from the sums of `count` values; NaN if the order of additions matters, because terms
     /// cancel or overflow.
     #[inline(always)]
@@ -63,7 +80,7 @@ impl Kernel for Fold {
 
     fn roll_alike(&mut self, ranges: &AlikeRanges<'_>, out: &mut [f64]) {
         let count = ranges.values(0).len() as f64;
-        // A constant in each of the loops.
+        // `is_mean` is a constant in each call, so that the loop has no branch.
         match self.is_mean {
             true => ranges.sum(
                 out,

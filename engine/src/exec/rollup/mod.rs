@@ -261,7 +261,7 @@ impl VectorOperator for RollupOperator {
 
     fn derived(&self) -> Option<DerivedOfSeries<'_>> {
         let Origin::Set(set) = &self.origin else { return None };
-        DerivedOfSeries::of_set(&self.ctx, &**set, self.series.drop_name)
+        self.series.derived(&self.ctx, &**set)
     }
 
     fn has_effects(&self) -> bool {

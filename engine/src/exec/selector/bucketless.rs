@@ -8,7 +8,10 @@
 
 use std::sync::Arc;
 
-use model::{Advance, Cursor, Histogram, Labels, ResetHint, SampleBatch, SeriesSet, SourceError};
+use model::{
+    Advance, Cursor, DerivedValues, Histogram, Labels, ResetHint, SampleBatch, SeriesSet,
+    SourceError,
+};
 
 use crate::steps::BucketlessLook;
 
@@ -52,6 +55,14 @@ impl SeriesSet for BucketlessSet {
 
     fn has_histograms(&self, series_index: usize) -> bool {
         self.set.has_histograms(series_index)
+    }
+
+    fn has_any_histograms(&self) -> bool {
+        self.set.has_any_histograms()
+    }
+
+    fn derived(&self) -> Option<&DerivedValues> {
+        self.set.derived()
     }
 
     fn encoded_bytes(&self) -> usize {

@@ -92,7 +92,7 @@ impl VectorOperator for InstantSelector {
     }
 
     fn derived(&self) -> Option<DerivedOfSeries<'_>> {
-        DerivedOfSeries::of_set(&self.ctx, &*self.set, self.lookup.drops_name)
+        self.series.derived(&self.ctx, &*self.set)
     }
 
     fn open<'a>(&'a self, series: &[u32]) -> Box<dyn TileReader + 'a> {

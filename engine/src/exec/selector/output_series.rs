@@ -7,17 +7,18 @@ use model::{Labels, METRIC_NAME, SeriesSet, prefetch};
 
 use crate::exec::operator::{Context, DerivedOfSeries, LABELS_AHEAD, SeriesMeta, is_schema_label};
 
-/// Key of whether series are sorted, among the values derived from them.
+/// Key of the flag that the series are sorted, among the values derived from them.
 const ARE_SORTED: &[u8] = b"sorted";
 
 /// Output series of an operator.
 pub(in crate::exec) struct OutputSeries {
-    /// Set at once unless `are_sorted` is known: an aggregation may know its groups, and need no labels.
+    /// Computed on first use if `are_sorted` is already known: an aggregation that finds shared groups
+    /// reads no labels.
     metas: OnceLock<Vec<SeriesMeta>>,
     /// True if they are known to be sorted by labels, each label set once.
     pub(in crate::exec) are_sorted: bool,
-    /// True if the operation drops the name of the metric.
-    pub(in crate::exec) drop_name: bool,
+    /// True if they are those of a set, and the operation drops the name of the metric.
+    drop_name: bool,
 }
 
 impl OutputSeries {
@@ -35,52 +36,70 @@ impl OutputSeries {
         set: &dyn SeriesSet,
         drop_name: bool,
     ) -> OutputSeries {
-        if !drop_name {
+        if !drop_name || ctx.delayed_name_removal {
             return OutputSeries { metas: OnceLock::new(), are_sorted: true, drop_name };
         }
         let derived = DerivedOfSeries::of_set(ctx, set, drop_name);
         if let Some(are_sorted) = derived.and_then(|derived| derived.find(ARE_SORTED)) {
             return OutputSeries { metas: OnceLock::new(), are_sorted: *are_sorted, drop_name };
         }
-        let (metas, are_sorted) = named(ctx, set, drop_name);
+        let (metas, are_sorted) = unnamed(ctx, set);
         if let Some(derived) = derived {
             derived.keep(ARE_SORTED, &Arc::new(are_sorted), size_of::<bool>());
         }
         OutputSeries { metas: OnceLock::from(metas), are_sorted, drop_name }
     }
 
-    /// Returns the series, which are those of the same set.
+    /// Returns the labels of the series, which are those of the same set.
     pub(in crate::exec) fn metas(&self, ctx: &Context, set: &dyn SeriesSet) -> &[SeriesMeta] {
-        self.metas.get_or_init(|| named(ctx, set, self.drop_name).0)
+        let drop_name = self.drop_name;
+        self.metas.get_or_init(|| match drop_name && !ctx.delayed_name_removal {
+            true => unnamed(ctx, set).0,
+            false => labels_of(set)
+                .map(|labels| SeriesMeta { labels: labels.clone(), drop_name })
+                .collect(),
+        })
     }
 
-    /// Returns the series that were known at once.
+    /// Returns the labels of series that are not those of a set.
     pub(in crate::exec) fn known_metas(&self) -> &[SeriesMeta] {
-        self.metas.get().map_or(&[], Vec::as_slice)
+        self.metas.get().expect("only labels of a set are computed later")
+    }
+
+    /// Returns the values derived from the same series.
+    pub(in crate::exec) fn derived<'a>(
+        &self,
+        ctx: &Context,
+        set: &'a dyn SeriesSet,
+    ) -> Option<DerivedOfSeries<'a>> {
+        DerivedOfSeries::of_set(ctx, set, self.drop_name)
     }
 }
 
-/// Returns the series of a set as [`OutputSeries::of_set`], and whether they are known to be sorted.
-fn named(ctx: &Context, set: &dyn SeriesSet, drop_name: bool) -> (Vec<SeriesMeta>, bool) {
-    let drops_now = drop_name && !ctx.delayed_name_removal;
-    let first_name = (drops_now && !set.is_empty()).then(|| leading_name(set.labels(0)));
-    let first_name = first_name.flatten();
-    let mut are_sorted = !drop_name || first_name.is_some();
-    let output = |index: usize| {
+/// Iterates over the labels of a set, which are prefetched.
+fn labels_of(set: &dyn SeriesSet) -> impl Iterator<Item = &Labels> {
+    (0..set.len()).map(|index| {
         if index + LABELS_AHEAD < set.len() {
             prefetch(set.labels(index + LABELS_AHEAD).as_bytes());
         }
-        let labels = set.labels(index);
+        set.labels(index)
+    })
+}
+
+/// Returns the series of a set without the name of the metric, and whether they are known to be sorted.
+fn unnamed(ctx: &Context, set: &dyn SeriesSet) -> (Vec<SeriesMeta>, bool) {
+    let first_name = (!set.is_empty()).then(|| leading_name(set.labels(0))).flatten();
+    let mut are_sorted = first_name.is_some();
+    let output = |labels: &Labels| {
         if let Some(name) = &first_name
             && let Some(labels) = without_leading(labels, name)
         {
-            return SeriesMeta { labels, drop_name };
+            return SeriesMeta { labels, drop_name: true };
         }
-        let meta = SeriesMeta { labels: labels.clone(), drop_name: false };
-        are_sorted &= !drop_name;
-        if drop_name { meta.dropping_name(ctx) } else { meta }
+        are_sorted = false;
+        SeriesMeta { labels: labels.clone(), drop_name: false }.dropping_name(ctx)
     };
-    let metas = (0..set.len()).map(output).collect();
+    let metas = labels_of(set).map(output).collect();
     (metas, are_sorted)
 }
 

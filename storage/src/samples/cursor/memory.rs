@@ -97,7 +97,8 @@ impl PartsCursor<'_> {
             end += 1;
         }
         let times = TimeRange::new(windows.after_ms(0), last_ms);
-        let (pieces, end) = self.pieces(part..end, times);
+        let mut pieces = Pieces::new();
+        let end = self.add_pieces(part..end, times, &mut pieces);
         let count = windows.count_before(self.parts.start_ms_of(end)).min(count);
         if count == 0 {
             drop(pieces);
@@ -118,14 +119,14 @@ impl PartsCursor<'_> {
         Ok(filled)
     }
 
-    /// Returns the pieces of parts in memory that may have samples in a range of time, up to the
-    /// first one with too many staleness markers. Returns also the index of the part after them.
-    pub(in crate::samples) fn pieces(
-        &self,
+    /// Adds the pieces of parts in memory that may have samples in a range of time, up to the first part
+    /// with too many staleness markers. Returns the index of the part after them.
+    pub(in crate::samples) fn add_pieces<'p>(
+        &'p self,
         parts: Range<usize>,
         times: TimeRange,
-    ) -> (Pieces<'_>, usize) {
-        let mut pieces = Pieces::new();
+        pieces: &mut Pieces<'p>,
+    ) -> usize {
         let end = parts.end;
         for part in parts {
             let push = |at, piece| pieces.push(Position { part, at }, piece);
@@ -134,10 +135,10 @@ impl PartsCursor<'_> {
                 Err(_) => Piece::each_of(&self.parts.parts[part], times, push),
             };
             if !is_known {
-                return (pieces, part);
+                return part;
             }
         }
-        (pieces, end)
+        end
     }
 
     /// Closes the open group, and returns its part and the index of the next sample, if samples in
