@@ -31,7 +31,7 @@ impl Repetition {
 
 /// Writes values to every `distance`th place.
 #[inline]
-pub(super) fn spread(values: &[f64], out: &mut [f64], distance: usize) {
+pub(super) fn spread<T: Copy>(values: &[T], out: &mut [T], distance: usize) {
     out.iter_mut().step_by(distance).zip(values).for_each(|(out, value)| *out = *value);
 }
 

@@ -3,15 +3,19 @@
 use std::ops::Range;
 
 use model::{LookupSteps, widest};
+use smallvec::SmallVec;
 
 use super::column::Column;
 use super::lookup::StridedSamples;
 use super::packed::Times;
 use super::stretches::Stretch;
+use crate::samples::repeated::spread;
 
 /// Maximum distance of a sample from its expected index. A sample further away is found by binary
 /// search.
 const MOVES_MAX: usize = 16;
+/// Number of steps of each place in a period whose samples are found together.
+const REPEATED_AT_ONCE: usize = 128;
 
 /// Indices, times and values of samples, as slices of one length to write to.
 pub(crate) struct FoundSamples<'a> {
@@ -44,6 +48,11 @@ impl Column {
     ) {
         if let Some(strided) = self.strided(stretch, steps) {
             return self.find_strided(stretch, strided, ahead, found);
+        }
+        if let Some(period @ 2..) = self.period(stretch, steps.step_ms)
+            && self.find_repeated(stretch, period, steps, ahead, found)
+        {
+            return;
         }
         let FoundSamples { at, times_ms, values } = found;
         self.find_each(stretch, steps, ahead, at, times_ms);
@@ -90,6 +99,49 @@ impl Column {
             Some(off_ms) => add_each(times_ms, off_ms.iter().step_by(stride)),
             None => {}
         }
+    }
+
+    /// Finds the samples of steps that repeat after `period` steps; see [`Column::find`]. Returns false,
+    /// without effect, if those of each period are not a fixed number of samples apart.
+    fn find_repeated(
+        &self,
+        stretch: Stretch,
+        period: usize,
+        steps: LookupSteps,
+        ahead: usize,
+        found: &mut FoundSamples<'_>,
+    ) -> bool {
+        let every = |step: usize| LookupSteps {
+            first_ms: steps.time(step),
+            step_ms: steps.step_ms * period as i64,
+            ..steps
+        };
+        let strided = (0..period).map(|step| self.strided(stretch, every(step)));
+        let Some(strided) = strided.collect::<Option<SmallVec<[StridedSamples; 4]>>>() else {
+            return false;
+        };
+        let (mut at, mut times_ms) = ([0; REPEATED_AT_ONCE], [0; REPEATED_AT_ONCE]);
+        let mut values = [0.0; REPEATED_AT_ONCE];
+        let mut of_period =
+            FoundSamples { at: &mut at, times_ms: &mut times_ms, values: &mut values };
+        for done in (0..found.at.len()).step_by(period * REPEATED_AT_ONCE) {
+            let end = found.at.len().min(done + period * REPEATED_AT_ONCE);
+            let found = found.part(done..end);
+            let mut before = None;
+            for (step, strided) in strided.iter().enumerate().take(end - done) {
+                let first = strided.first + done / period * strided.stride;
+                // Consecutive steps often find the same samples.
+                if before.replace(first) != Some(first) {
+                    let count = (end - done - step).div_ceil(period);
+                    let strided = StridedSamples { first, ..*strided };
+                    self.find_strided(stretch, strided, ahead, &mut of_period.part(0..count));
+                }
+                spread(of_period.at, &mut found.at[step..], period);
+                spread(of_period.times_ms, &mut found.times_ms[step..], period);
+                spread(of_period.values, &mut found.values[step..], period);
+            }
+        }
+        true
     }
 
     /// Writes index and time of the sample of each step; see [`Column::find`].

@@ -119,7 +119,7 @@ impl Column {
     }
 
     /// Returns the number of steps after which their samples in a stretch repeat, if that is known.
-    fn period(&self, stretch: Stretch, step_ms: i64) -> Option<usize> {
+    pub(super) fn period(&self, stretch: Stretch, step_ms: i64) -> Option<usize> {
         let sample_ms = match (stretch.step_ms, self.times()) {
             (Some(sample_ms), _) => sample_ms,
             (None, Times::Near { step_ms: sample_ms, .. }) => *sample_ms,
@@ -217,5 +217,5 @@ pub(super) struct StridedSamples {
     /// Expected distance of two samples.
     pub(super) sample_ms: i64,
     /// True if the samples are within the lookback, false if none is.
-    is_seen: bool,
+    pub(super) is_seen: bool,
 }
