@@ -137,8 +137,8 @@ enum NameRemoval {
 }
 
 impl<'a> DerivedOfSeries<'a> {
-    /// Returns the values derived from the series of a set, after an operation that drops the name of the
-    /// metric if `drop_name`; `None` if the set is not kept.
+    /// Returns the values derived from the series of a set, after an operation that drops the name
+    /// of the metric if `drop_name`; `None` if the set is not kept.
     pub fn of_set(
         ctx: &Context,
         set: &'a dyn SeriesSet,

@@ -26,7 +26,8 @@ impl Wrapped {
         Wrapped { source, wrap, derived: None }
     }
 
-    /// Creates a source that keeps what queries derive from its series, and leaves cursors as they are.
+    /// Creates a source that keeps what queries derive from its series, and leaves cursors as they
+    /// are.
     pub(crate) fn deriving(source: Arc<MemorySource>) -> Wrapped {
         Wrapped { source, wrap: Arc::new(|cursor| cursor), derived: Some(Mutex::default()) }
     }

@@ -6,7 +6,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Values that queries derived from the labels of a set, for later queries over the same set.
 ///
-/// Invariant: the values have at most `bytes_max` bytes in total; the least recently used are dropped first.
+/// Invariant: the values have at most `bytes_max` bytes in total; the least recently used are
+/// dropped first.
 #[derive(Debug)]
 pub struct DerivedValues {
     bytes_max: usize,

@@ -28,8 +28,8 @@ pub struct Selection {
     pub matchers: Vec<Matcher>,
     /// Times of the samples.
     pub times: TimeRange,
-    /// True if only the newest of these samples of each series matters, without its start timestamp:
-    /// the others may be omitted.
+    /// True if only the newest of these samples of each series matters, without its start
+    /// timestamp: the others may be omitted.
     pub only_newest: bool,
     /// Windows outside of which no float matters, if there are any. Cursors of series without
     /// histograms may then know no samples, if only [facts](Cursor::fill_windows) of these windows
@@ -106,8 +106,8 @@ pub trait Source: Send + Sync {
         budget: &'a Budget,
     ) -> BoxFuture<'a, Result<Vec<SmolStr>, SourceError>>;
 
-    /// Returns a number that increases with every change, after the change is visible and before it is
-    /// acknowledged. Data loaded later is at least as new.
+    /// Returns a number that increases with every change, after the change is visible and before it
+    /// is acknowledged. Data loaded later is at least as new.
     ///
     /// `None` if the source does not track changes.
     fn version(&self) -> Option<u64> {
@@ -120,8 +120,8 @@ pub trait Source: Send + Sync {
         0..0
     }
 
-    /// Returns the exemplars of matching series, sorted by labels, and by time within a series. They
-    /// are in memory, but matching many series takes time.
+    /// Returns the exemplars of matching series, sorted by labels, and by time within a series.
+    /// They are in memory, but matching many series takes time.
     ///
     /// Empty if the source stores none.
     fn exemplars(
@@ -175,7 +175,8 @@ pub trait SeriesSet: Send + Sync {
         (0..self.len()).any(|index| self.has_histograms(index))
     }
 
-    /// Returns the values that queries have derived from the labels, if the set is kept for later queries.
+    /// Returns the values that queries have derived from the labels, if the set is kept for later
+    /// queries.
     fn derived(&self) -> Option<&DerivedValues> {
         None
     }

@@ -50,7 +50,8 @@ pub(crate) enum SharedSeries {
 /// State of a set once it is kept.
 pub(crate) type HeldOnce = OnceLock<HeldSet>;
 
-/// Bytes that a kept set counts in the column cache, and the values that queries derived from its labels.
+/// Bytes that a kept set counts in the column cache, and the values that queries derived from its
+/// labels.
 #[derive(Debug)]
 pub(crate) struct HeldSet {
     _bytes: HeldBytes,

@@ -174,8 +174,8 @@ impl PartsCursor<'_> {
         Ok(read)
     }
 
-    /// Adds the summaries of a part in memory like [`divide`]. Returns the number of its samples; `None`,
-    /// without summaries, if their facts are not known without reading them one by one.
+    /// Adds the summaries of a part in memory like [`divide`]. Returns the number of its samples;
+    /// `None`, without summaries, if their facts are not known without reading them one by one.
     ///
     /// Errors: damaged bytes.
     fn divide_in_memory(
@@ -194,8 +194,8 @@ impl PartsCursor<'_> {
     }
 }
 
-/// Adds the summaries of pieces like [`divide`]. Returns the number of their samples in `range`; `None`,
-/// without effect, if a fact is not known.
+/// Adds the summaries of pieces like [`divide`]. Returns the number of their samples in `range`;
+/// `None`, without effect, if a fact is not known.
 fn divide_pieces(
     queue: &mut SummaryQueue<'_>,
     pieces: &Pieces<'_>,
@@ -249,8 +249,8 @@ fn divide_pieces(
     Some(count)
 }
 
-/// Adds summaries of samples between boundaries and, for increases, between resets. They have only the
-/// wanted fact.
+/// Adds summaries of samples between boundaries and, for increases, between resets. They have only
+/// the wanted fact.
 fn divide(queue: &mut SummaryQueue<'_>, times: &[i64], values: &[f64], wanted: WantedFact) {
     let mut start = 0;
     while let Some(first_ms) = times.get(start) {

@@ -14,7 +14,8 @@ use crate::exec::aggregate::leaves::Leaves;
 use crate::exec::operator::{Context, LABELS_AHEAD, SeriesMeta, VectorOperator};
 use crate::plan::Aggregation;
 
-/// Bytes of a series: its entry in `order`, and up to three words while sorting and, later, in the leaves.
+/// Bytes of a series: its entry in `order`, and up to three words while sorting and, later, in the
+/// leaves.
 const SERIES_BYTES: usize = 4 * size_of::<u32>();
 /// Bytes of a group without its labels: its entries in tables that may be half full.
 const GROUP_BYTES: usize = 2 * (size_of::<(Vec<u8>, u32)>() + size_of::<SeriesMeta>() + 8);
@@ -66,8 +67,8 @@ impl Deref for ChargedGroups {
 }
 
 impl Groups {
-    /// Groups the series of `input`, or finds the groups of an earlier query. Ignores the label `ignored`, which
-    /// `count_values` sets.
+    /// Groups the series of `input`, or finds the groups of an earlier query. Ignores the label
+    /// `ignored`, which `count_values` sets.
     ///
     /// Errors: the limits of the query.
     pub(super) fn of(

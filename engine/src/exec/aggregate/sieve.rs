@@ -66,7 +66,8 @@ impl Sieve {
                         run,
                         #[inline(always)]
                         |row, values, presence| {
-                            // Eight steps never cross a presence word; after the last step no bit is set.
+                            // Eight steps never cross a presence word; after the last step no bit
+                            // is set.
                             let present = (presence[first / 64] >> (first % 64)) as u8;
                             pass.add(row as u32, &values[first..], present);
                         },
@@ -202,7 +203,8 @@ struct Pass<'a> {
     whole_rows: usize,
     /// Number of values of other rows.
     counts: [usize; COLUMNS],
-    /// Number of values below the bounds or NaN: floats, so that the lanes are as wide as the values.
+    /// Number of values below the bounds or NaN: floats, so that the lanes are as wide as the
+    /// values.
     below: [f64; COLUMNS],
     between: &'a mut [Vec<Cell>; COLUMNS],
 }
@@ -237,8 +239,8 @@ impl Pass<'_> {
         }
     }
 
-    /// Counts the values below the bounds. Returns whether any value is between them. Without branches, so that
-    /// the columns are lanes of a vector.
+    /// Counts the values below the bounds. Returns whether any value is between them. Without
+    /// branches, so that the columns are lanes of a vector.
     #[inline(always)]
     fn count_below(&mut self, values: &[f64; COLUMNS]) -> bool {
         let Bounds { lower, upper } = self.bounds;

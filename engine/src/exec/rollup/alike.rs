@@ -1,11 +1,11 @@
 //! Ranges whose samples are at the same positions, and sums over them, eight blocks of ranges at a
 //! time.
 //!
-//! The bits are those of [`Halves`](super::halves::Halves). In each of its two parts, every addition
-//! needs the result of the previous one, but parts at different boundaries are independent. A block
-//! is the ranges with the same boundary. All blocks are alike if a range is a whole number of steps,
-//! a step a whole number of distances of samples, and no sample is missing. So eight blocks are added
-//! in the lanes of a vector, from a transposed copy of their samples.
+//! The bits are those of [`Halves`](super::halves::Halves). In each of its two parts, every
+//! addition needs the result of the previous one, but parts at different boundaries are
+//! independent. A block is the ranges with the same boundary. All blocks are alike if a range is a
+//! whole number of steps, a step a whole number of distances of samples, and no sample is missing.
+//! So eight blocks are added in the lanes of a vector, from a transposed copy of their samples.
 //!
 //! ```text
 //!            range 0 of a block
@@ -26,8 +26,8 @@ use crate::exec::rollup::fold::PartialSum;
 
 /// Blocks that are added together.
 const LANES: usize = 8;
-/// Maximum samples of a range. The transposed copy and the sums in front, 72 and 192 bytes for each, then
-/// stay in the CPU cache.
+/// Maximum samples of a range. The transposed copy and the sums in front, 72 and 192 bytes for
+/// each, then stay in the CPU cache.
 const RANGE_SAMPLES_MAX: usize = 1 << 10;
 
 /// Partial sums of eight blocks.
@@ -59,8 +59,8 @@ impl Lanes {
     }
 }
 
-/// Ranges with the same number of samples, at nearly the same distances. In all blocks, ranges have the same
-/// number of samples before and after the boundary.
+/// Ranges with the same number of samples, at nearly the same distances. In all blocks, ranges have
+/// the same number of samples before and after the boundary.
 pub(super) struct AlikeRanges<'a> {
     samples: Samples<'a>,
     /// Samples of the first range.
@@ -104,8 +104,8 @@ impl NearlyEven {
         NearlyEven { first_ms, sample_ms, off_min_ms, off_max_ms }
     }
 
-    /// Returns the number of samples up to a time. Returns `None` if jitter could change it at later times
-    /// that are a multiple of `sample_ms` away.
+    /// Returns the number of samples up to a time. Returns `None` if jitter could change it at
+    /// later times that are a multiple of `sample_ms` away.
     fn count_until(&self, time_ms: i64) -> Option<usize> {
         let passed_ms = time_ms - self.first_ms;
         let count = passed_ms.div_euclid(self.sample_ms) + 1;
@@ -115,9 +115,10 @@ impl NearlyEven {
     }
 }
 
-/// Writes the values of windows to `out`, as `put` computes them for alike ranges: those of all windows, or of
-/// every n-th one if samples are further apart than windows. Samples before index `lo` are in no window.
-/// Returns the samples of the last window; `None`, without effect, if the ranges are not alike.
+/// Writes the values of windows to `out`, as `put` computes them for alike ranges: those of all
+/// windows, or of every n-th one if samples are further apart than windows. Samples before index
+/// `lo` are in no window. Returns the samples of the last window; `None`, without effect, if the
+/// ranges are not alike.
 pub(super) fn roll(
     samples: Samples<'_>,
     lo: usize,
@@ -149,7 +150,8 @@ pub(super) fn roll(
     Some(alike[(windows.count - 1) % period].last())
 }
 
-/// Returns the number of windows after which their samples repeat, if it is more than one and small.
+/// Returns the number of windows after which their samples repeat, if it is more than one and
+/// small.
 fn period(times: &[i64], windows: Windows) -> Option<usize> {
     let last_ms = windows.end_ms(windows.count.checked_sub(1)?);
     let times = &times[times.partition_point(|time_ms| *time_ms <= windows.after_ms(0))..];
@@ -169,13 +171,13 @@ fn period(times: &[i64], windows: Windows) -> Option<usize> {
 }
 
 impl<'a> AlikeRanges<'a> {
-    /// Returns the ranges of windows; samples before index `lo` are in none of them. Returns `None` if they are
-    /// not alike, have too many samples, or are fewer than a block.
+    /// Returns the ranges of windows; samples before index `lo` are in none of them. Returns `None`
+    /// if they are not alike, have too many samples, or are fewer than a block.
     pub(super) fn of(samples: Samples<'a>, lo: usize, windows: Windows) -> Option<AlikeRanges<'a>> {
         let Windows { step_ms, span_ms, count, .. } = windows;
         let block_ranges = usize::try_from(span_ms.checked_div(step_ms)?).ok()?;
-        // At least a block, so that the next range after them has another boundary: `Halves` has not seen
-        // their samples, and would add to sums that lack them.
+        // At least a block, so that the next range after them has another boundary: `Halves` has
+        // not seen their samples, and would add to sums that lack them.
         if block_ranges == 0 || block_ranges > count || span_ms % step_ms != 0 {
             return None;
         }
@@ -218,8 +220,8 @@ impl<'a> AlikeRanges<'a> {
         })
     }
 
-    /// Returns whether the ranges of two windows have the same samples before and after their boundaries, as
-    /// have all later ones.
+    /// Returns whether the ranges of two windows have the same samples before and after their
+    /// boundaries, as have all later ones.
     fn is_like(&self, other: &AlikeRanges<'_>) -> bool {
         let key = |ranges: &AlikeRanges<'_>| {
             (ranges.first.clone(), ranges.stride, ranges.skipped, ranges.front, ranges.boundary)
@@ -260,7 +262,8 @@ impl<'a> AlikeRanges<'a> {
                         |range, values| {
                             for (lane, value) in values.into_iter().enumerate() {
                                 let number = (block + lane) * self.block_ranges + range;
-                                // Other numbers are of ranges before the first or after the last one.
+                                // Other numbers are of ranges before the first or after the last
+                                // one.
                                 if let Some(out) = out.get_mut(number.wrapping_sub(self.skipped)) {
                                     *out = value;
                                 }
@@ -275,8 +278,9 @@ impl<'a> AlikeRanges<'a> {
 
     /// Copies the samples around the boundaries of eight blocks, the first of which is `block`.
     ///
-    /// Shape: `[sample][column]`; a column is the samples from one boundary to the next, and the first one
-    /// ends at the boundary of `block`. Absent samples, which no wanted range has, are not written.
+    /// Shape: `[sample][column]`; a column is the samples from one boundary to the next, and the
+    /// first one ends at the boundary of `block`. Absent samples, which no wanted range has, are
+    /// not written.
     #[inline(always)]
     fn transpose(&self, block: usize, columns: &mut [[f64; LANES + 1]]) {
         let (values, len) = (self.samples.values, self.first.len());
@@ -290,7 +294,8 @@ impl<'a> AlikeRanges<'a> {
         }
     }
 
-    /// Calls `put` with the number of each range in a block, and `result_of` its sums in each of eight blocks.
+    /// Calls `put` with the number of each range in a block, and `result_of` its sums in each of
+    /// eight blocks.
     #[inline(always)]
     fn sum_blocks(
         &self,

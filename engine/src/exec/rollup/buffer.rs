@@ -381,8 +381,9 @@ impl Buffer {
         while at < values.len() {
             let (step, end) = (steps.first + at, (at / 64 * 64 + 64).min(values.len()));
             if K::ROLLS_ALIKE {
-                // All other steps at once, or those up to the next word of presence. The first words may be
-                // before the samples, and later ones after a gap; each attempt costs a scan of the times.
+                // All other steps at once, or those up to the next word of presence. The first
+                // words may be before the samples, and later ones after a gap; each attempt costs a
+                // scan of the times.
                 let tries_all = at == steps.done || (at / 64).is_power_of_two();
                 let all = (tries_all && end < values.len()).then_some(values.len());
                 let mut ends = all.into_iter().chain([end]);

@@ -6,7 +6,8 @@ use crate::exec::rollup::buffer::{EvenRanges, Frame, Kernel, Samples};
 use crate::exec::rollup::counter::Resets;
 use crate::exec::rollup::facts::{FoundWindows, KnownWindow, KnownWindows};
 
-/// Windows that are extrapolated together: if a counter is near zero in one of them, each needs a division.
+/// Windows that are extrapolated together: if a counter is near zero in one of them, each needs a
+/// division.
 const EXTRAPOLATED_AT_ONCE: usize = 128;
 /// Ranges below this have distances of less than 2³⁷ ms.
 const SHORT_SECONDS: f64 = ((1_u64 << 37) / 1000) as f64;
@@ -163,8 +164,8 @@ impl Extrapolated {
         known.of_samples(2)
     }
 
-    /// Writes increases, each multiplied by the factor of its window. Windows with fewer than two samples
-    /// are no exception, because loops without exceptions are vectorized.
+    /// Writes increases, each multiplied by the factor of its window. Windows with fewer than two
+    /// samples are no exception, because loops without exceptions are vectorized.
     #[inline]
     fn multiply_each<'a>(
         &self,
@@ -187,8 +188,8 @@ impl Extrapolated {
         );
     }
 
-    /// Writes increases, multiplied by the factor of counters that are not near zero. Returns whether
-    /// any counter may have been zero within the extrapolated distance.
+    /// Writes increases, multiplied by the factor of counters that are not near zero. Returns
+    /// whether any counter may have been zero within the extrapolated distance.
     #[inline]
     fn multiply<'a>(
         &self,
@@ -274,9 +275,9 @@ impl Extrapolated {
 }
 
 impl Sampled {
-    /// Returns the distances in `range`, given the timestamps of its first and last sample, the number
-    /// of intervals between its samples, and a function from ms to s. Without intervals they are not
-    /// defined.
+    /// Returns the distances in `range`, given the timestamps of its first and last sample, the
+    /// number of intervals between its samples, and a function from ms to s. Without intervals they
+    /// are not defined.
     #[inline(always)]
     fn new(
         TimeRange { start_ms: first_ms, end_ms: last_ms }: TimeRange,
@@ -312,9 +313,9 @@ fn seconds(ms: i64) -> f64 {
 
 /// Returns the same bits as [`seconds`] of less than [`SHORT_SECONDS`].
 ///
-/// A thousandth is the sum of two numbers of 16 bits and a small one, so that the product of `ms` with
-/// the larger two is exact. What is rounded before the last addition is at most 2⁻⁶⁹ of the result, and
-/// no quotient by 1000 is closer than 2⁻⁶⁴ to the middle between two floats.
+/// A thousandth is the sum of two numbers of 16 bits and a small one, so that the product of `ms`
+/// with the larger two is exact. What is rounded before the last addition is at most 2⁻⁶⁹ of the
+/// result, and no quotient by 1000 is closer than 2⁻⁶⁴ to the middle between two floats.
 #[inline(always)]
 fn short_seconds(ms: i64) -> f64 {
     const LARGE: f64 = 33_554.0 / (1_u64 << 25) as f64;

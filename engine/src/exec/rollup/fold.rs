@@ -45,8 +45,8 @@ impl Fold {
         Fold { is_mean, halves: Halves::default() }
     }
 
-    /// Returns the result from the sums of `count` values; NaN if the order of additions matters, because terms
-    /// cancel or overflow.
+    /// Returns the result from the sums of `count` values; NaN if the order of additions matters,
+    /// because terms cancel or overflow.
     #[inline(always)]
     fn of_sums(is_mean: bool, sums: PartialSum, count: f64) -> f64 {
         let PartialSum { sum, absolute } = sums;

@@ -399,8 +399,8 @@ impl<'s> Row<'s> {
         set_present(presence, step);
     }
 
-    /// Writes the values of one tile's row: of the first steps without a batch, as far as the cursor
-    /// can.
+    /// Writes the values of one tile's row: of the first steps without a batch, as far as the
+    /// cursor can.
     #[inline]
     fn fill_values(
         &mut self,

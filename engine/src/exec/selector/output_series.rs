@@ -12,8 +12,8 @@ const ARE_SORTED: &[u8] = b"sorted";
 
 /// Output series of an operator.
 pub(in crate::exec) struct OutputSeries {
-    /// Computed on first use if `are_sorted` is already known: an aggregation that finds shared groups
-    /// reads no labels.
+    /// Computed on first use if `are_sorted` is already known: an aggregation that finds shared
+    /// groups reads no labels.
     metas: OnceLock<Vec<SeriesMeta>>,
     /// True if they are known to be sorted by labels, each label set once.
     pub(in crate::exec) are_sorted: bool,
@@ -86,7 +86,8 @@ fn labels_of(set: &dyn SeriesSet) -> impl Iterator<Item = &Labels> {
     })
 }
 
-/// Returns the series of a set without the name of the metric, and whether they are known to be sorted.
+/// Returns the series of a set without the name of the metric, and whether they are known to be
+/// sorted.
 fn unnamed(ctx: &Context, set: &dyn SeriesSet) -> (Vec<SeriesMeta>, bool) {
     let first_name = (!set.is_empty()).then(|| leading_name(set.labels(0))).flatten();
     let mut are_sorted = first_name.is_some();
@@ -111,8 +112,8 @@ fn leading_name(labels: &Labels) -> Option<Vec<u8>> {
     (name == METRIC_NAME.as_bytes()).then_some(packed)
 }
 
-/// Returns the labels after a packed name; `None` if they begin otherwise, or if others describe the
-/// metric, too.
+/// Returns the labels after a packed name; `None` if they begin otherwise, or if others describe
+/// the metric, too.
 fn without_leading(labels: &Labels, name: &[u8]) -> Option<Labels> {
     let rest = Labels::from_checked_bytes(labels.as_bytes().strip_prefix(name)?);
     let mut next = rest.iter().take_while(|(name, _)| name.starts_with("__"));

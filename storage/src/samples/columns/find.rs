@@ -37,8 +37,8 @@ impl FoundSamples<'_> {
 }
 
 impl Column {
-    /// Finds the newest sample of a stretch up to each step, or the one `ahead` samples later. No step
-    /// is before the first sample, and no sample after the last one is found.
+    /// Finds the newest sample of a stretch up to each step, or the one `ahead` samples later. No
+    /// step is before the first sample, and no sample after the last one is found.
     pub(crate) fn find(
         &self,
         stretch: Stretch,
@@ -101,8 +101,8 @@ impl Column {
         }
     }
 
-    /// Finds the samples of steps that repeat after `period` steps; see [`Column::find`]. Returns false,
-    /// without effect, if those of each period are not a fixed number of samples apart.
+    /// Finds the samples of steps that repeat after `period` steps; see [`Column::find`]. Returns
+    /// false, without effect, if those of each period are not a fixed number of samples apart.
     fn find_repeated(
         &self,
         stretch: Stretch,
@@ -230,8 +230,8 @@ struct Expected {
 }
 
 impl Expected {
-    /// Finds the sample of each step by its expected time, from which each sample is `off_ms` away, less
-    /// than `sample_ms`. See [`Column::find_each`].
+    /// Finds the sample of each step by its expected time, from which each sample is `off_ms` away,
+    /// less than `sample_ms`. See [`Column::find_each`].
     #[inline]
     fn find(
         &self,
@@ -252,7 +252,8 @@ impl Expected {
             (first + (passed_ms / sample_ms) as usize, passed_ms % sample_ms);
         let (stride, more_ms) = ((steps.step_ms / sample_ms) as usize, steps.step_ms % sample_ms);
         for (found, time_ms) in found.iter_mut().zip(times_ms) {
-            // The sample that is expected at the step or before it, the one before, or the next one.
+            // The sample that is expected at the step or before it, the one before, or the next
+            // one.
             let is_late = off_ms(near) > rest_ms;
             let is_next_early = off_ms(near + 1) <= rest_ms - sample_ms;
             *found = near + usize::from(is_next_early) - usize::from(is_late) + ahead;

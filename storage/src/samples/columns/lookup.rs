@@ -90,8 +90,9 @@ impl Column {
         filled.unwrap_or_else(|| self.fill_found(stretch, steps, out))
     }
 
-    /// Writes the values of steps whose samples repeat after `period` steps, as [`Column::fill_strided`].
-    /// Returns `None`, without effect, if those of each period are not a fixed number of samples apart.
+    /// Writes the values of steps whose samples repeat after `period` steps, as
+    /// [`Column::fill_strided`]. Returns `None`, without effect, if those of each period are not a
+    /// fixed number of samples apart.
     fn fill_repeated(
         &self,
         stretch: Stretch,
@@ -128,12 +129,12 @@ impl Column {
         Repetition::of(step_ms, sample_ms).map(|repetition| repetition.period)
     }
 
-    /// Returns the newest samples of steps in a stretch, if they are a fixed number of samples apart.
-    /// The first step is not before the first sample.
+    /// Returns the newest samples of steps in a stretch, if they are a fixed number of samples
+    /// apart. The first step is not before the first sample.
     ///
-    /// The sample at the expected time up to a step is between `age_min_ms` and `age_max_ms` old. If
-    /// both are within `0..sample_ms`, it is the newest one, however early or late it is. Steps are a
-    /// multiple of `sample_ms` apart, so this holds for all steps.
+    /// The sample at the expected time up to a step is between `age_min_ms` and `age_max_ms` old.
+    /// If both are within `0..sample_ms`, it is the newest one, however early or late it is. Steps
+    /// are a multiple of `sample_ms` apart, so this holds for all steps.
     pub(super) fn strided(&self, stretch: Stretch, steps: LookupSteps) -> Option<StridedSamples> {
         let (start, start_ms, sample_ms, off_ms) = match (stretch.step_ms, self.times()) {
             (Some(step_ms), _) => (stretch.start, self.time(stretch.start), step_ms, [0, 0]),

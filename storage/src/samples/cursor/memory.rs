@@ -119,8 +119,8 @@ impl PartsCursor<'_> {
         Ok(filled)
     }
 
-    /// Adds the pieces of parts in memory that may have samples in a range of time, up to the first part
-    /// with too many staleness markers. Returns the index of the part after them.
+    /// Adds the pieces of parts in memory that may have samples in a range of time, up to the first
+    /// part with too many staleness markers. Returns the index of the part after them.
     pub(in crate::samples) fn add_pieces<'p>(
         &'p self,
         parts: Range<usize>,
@@ -161,7 +161,8 @@ impl PartsCursor<'_> {
         Some(place)
     }
 
-    /// Returns the position of the column of a part among those decoded, otherwise where it belongs.
+    /// Returns the position of the column of a part among those decoded, otherwise where it
+    /// belongs.
     #[inline]
     fn decoded_at(&self, part: usize) -> Result<usize, usize> {
         self.decoded.binary_search_by_key(&part, |(of, _)| *of)
@@ -196,8 +197,9 @@ impl PartsCursor<'_> {
         self.next = part + 1;
     }
 
-    /// Returns whether a part is a group of its own with floats in memory; decodes its run. Runs are
-    /// decoded even if no window reads them: otherwise each query would have to read their blocks.
+    /// Returns whether a part is a group of its own with floats in memory; decodes its run. Runs
+    /// are decoded even if no window reads them: otherwise each query would have to read their
+    /// blocks.
     pub(in crate::samples) fn is_in_memory(&mut self, part: usize) -> Result<bool, SourceError> {
         if self.parts.group_end(part) != part + 1 {
             return Ok(false);
@@ -216,8 +218,8 @@ impl PartsCursor<'_> {
         }
     }
 
-    /// Returns whether the next group is one part in memory or a run that begins before the last of some
-    /// steps.
+    /// Returns whether the next group is one part in memory or a run that begins before the last of
+    /// some steps.
     fn is_memory_next(&self, steps: LookupSteps, step_count: usize) -> bool {
         let next = self.parts.parts.get(self.next);
         next.is_some_and(|part| {
