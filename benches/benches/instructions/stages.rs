@@ -55,7 +55,7 @@ pub struct Stage {
 type Make = fn() -> Stage;
 
 /// All stages, in the order of the table.
-pub const STAGES: [Make; 19] = [
+pub const STAGES: [Make; 20] = [
     || encode("encode", Kind::Counter),
     || decode("decode", Kind::Counter),
     || decode("decode, noise", Kind::Noise),
@@ -67,9 +67,10 @@ pub const STAGES: [Make; 19] = [
     || roll_up("roll up, max_over_time", "max_over_time(requests_total[5m])"),
     prepare_query,
     whole_query,
-    || over_columns("kept columns, sum", "sum by (path) (requests_total)"),
-    || over_columns("kept columns, sum of rate", "sum by (path) (rate(requests_total[5m]))"),
-    || over_columns("kept columns, max_over_time", "max_over_time(requests_total[5m])"),
+    || over_counters("kept columns, sum", "sum by (path) (requests_total)"),
+    || over_counters("kept columns, sum of rate", "sum by (path) (rate(requests_total[5m]))"),
+    || over_counters("kept columns, max_over_time", "max_over_time(requests_total[5m])"),
+    average_floats,
     || encode_json("JSON, whole numbers", Kind::Counter),
     || encode_json("JSON, random floats", Kind::Noise),
     || decode_request("ingest decode, v1", Version::V1, &request()),
@@ -226,12 +227,21 @@ async fn answer(engine: &Engine, source: &Arc<dyn Source>, query: &str) {
     black_box(answer.await.expect("the query is good"));
 }
 
+/// Averages of ranges, whose sums are not whole numbers.
+fn average_floats() -> Stage {
+    over_columns("kept columns, avg_over_time", "avg_over_time(requests_total[5m])", Kind::Noise)
+}
+
+fn over_counters(name: &'static str, query: &'static str) -> Stage {
+    over_columns(name, query, Kind::Counter)
+}
+
 /// Query over decoded columns of even scrapes, which the store has kept for the same selection.
-fn over_columns(name: &'static str, query: &'static str) -> Stage {
+fn over_columns(name: &'static str, query: &'static str, kind: Kind) -> Stage {
     let (runtime, store) = store();
     let mut batch = Batch::default();
     for index in 0..SHAPE.series {
-        let values = data::samples(index, SHAPE.samples, Kind::Counter).1;
+        let values = data::samples(index, SHAPE.samples, kind).1;
         let times = (0..).map(|at| START_MS + at * INTERVAL_MS);
         let samples: Vec<(i64, f64)> = times.zip(values).collect();
         batch.push(&data::labels(index, SHAPE.groups), &samples);
