@@ -130,10 +130,11 @@ pub(super) fn roll(
         put(&ranges, out);
         return Some(ranges.last());
     }
-    let period = period(&samples.times[lo..], windows)?;
+    let period = period(&samples.times[lo..], windows).filter(|period| *period <= windows.count)?;
+    let step_ms = windows.step_ms.checked_mul(period as i64)?;
     let every = |first: usize| Windows {
         first_end_ms: windows.end_ms(first),
-        step_ms: windows.step_ms * period as i64,
+        step_ms,
         count: (windows.count - first).div_ceil(period),
         ..windows
     };
