@@ -2,6 +2,9 @@
 
 use model::PERIOD_MAX;
 
+/// Number of periods whose samples are found together.
+pub(super) const PERIODS_AT_ONCE: usize = 128;
+
 /// Number of steps, and of samples, after which the samples of steps repeat.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Repetition {

@@ -3,19 +3,16 @@
 use std::ops::Range;
 
 use model::{LookupSteps, widest};
-use smallvec::SmallVec;
 
 use super::column::Column;
 use super::lookup::StridedSamples;
 use super::packed::Times;
 use super::stretches::Stretch;
-use crate::samples::repeated::spread;
+use crate::samples::repeated::{PERIODS_AT_ONCE, spread};
 
 /// Maximum distance of a sample from its expected index. A sample further away is found by binary
 /// search.
 const MOVES_MAX: usize = 16;
-/// Number of steps of each place in a period whose samples are found together.
-const REPEATED_AT_ONCE: usize = 128;
 
 /// Indices, times and values of samples, as slices of one length to write to.
 pub(crate) struct FoundSamples<'a> {
@@ -111,21 +108,13 @@ impl Column {
         ahead: usize,
         found: &mut FoundSamples<'_>,
     ) -> bool {
-        let every = |step: usize| LookupSteps {
-            first_ms: steps.time(step),
-            step_ms: steps.step_ms * period as i64,
-            ..steps
-        };
-        let strided = (0..period).map(|step| self.strided(stretch, every(step)));
-        let Some(strided) = strided.collect::<Option<SmallVec<[StridedSamples; 4]>>>() else {
-            return false;
-        };
-        let (mut at, mut times_ms) = ([0; REPEATED_AT_ONCE], [0; REPEATED_AT_ONCE]);
-        let mut values = [0.0; REPEATED_AT_ONCE];
+        let Some(strided) = self.strided_by_step(stretch, period, steps) else { return false };
+        let (mut at, mut times_ms) = ([0; PERIODS_AT_ONCE], [0; PERIODS_AT_ONCE]);
+        let mut values = [0.0; PERIODS_AT_ONCE];
         let mut of_period =
             FoundSamples { at: &mut at, times_ms: &mut times_ms, values: &mut values };
-        for done in (0..found.at.len()).step_by(period * REPEATED_AT_ONCE) {
-            let end = found.at.len().min(done + period * REPEATED_AT_ONCE);
+        for done in (0..found.at.len()).step_by(period * PERIODS_AT_ONCE) {
+            let end = found.at.len().min(done + period * PERIODS_AT_ONCE);
             let found = found.part(done..end);
             let mut before = None;
             for (step, strided) in strided.iter().enumerate().take(end - done) {

@@ -6,10 +6,8 @@ use smallvec::SmallVec;
 use super::column::Column;
 use super::packed::Times;
 use super::stretches::Stretch;
-use crate::samples::repeated::{Repetition, spread};
+use crate::samples::repeated::{PERIODS_AT_ONCE, Repetition, spread};
 
-/// Number of steps of each place in a period that are filled together.
-const REPEATED_AT_ONCE: usize = 128;
 /// Number of steps whose samples are found together.
 const FOUND_AT_ONCE: usize = 64;
 
@@ -100,18 +98,16 @@ impl Column {
         steps: LookupSteps,
         out: &mut [f64],
     ) -> Option<bool> {
-        let every = LookupSteps { step_ms: steps.step_ms * period as i64, ..steps };
-        let from = |step: usize| LookupSteps { first_ms: steps.time(step), ..every };
-        let strided = |step: usize| self.strided(stretch, from(step));
-        let all: SmallVec<[StridedSamples; 4]> = (0..period).map(strided).collect::<Option<_>>()?;
+        let all = self.strided_by_step(stretch, period, steps)?;
         let (mut are_all_seen, mut done) = (true, 0);
-        for out in out.chunks_mut(period * REPEATED_AT_ONCE) {
-            let mut values = [0.0; REPEATED_AT_ONCE];
+        for out in out.chunks_mut(period * PERIODS_AT_ONCE) {
+            let mut values = [0.0; PERIODS_AT_ONCE];
             for (step, strided) in all.iter().enumerate().take(out.len()) {
                 let first = strided.first + done / period * strided.stride;
                 let strided = StridedSamples { first, ..*strided };
                 let values = &mut values[..(out.len() - step).div_ceil(period)];
-                are_all_seen &= self.fill_strided(stretch, strided, from(done + step), values);
+                let steps = every_step(steps, done + step, period);
+                are_all_seen &= self.fill_strided(stretch, strided, steps, values);
                 spread(values, &mut out[step..], period);
             }
             done += out.len();
@@ -156,6 +152,17 @@ impl Column {
         }
         let stride = (steps.step_ms / sample_ms) as usize;
         Some(StridedSamples { first: start + passed, stride, sample_ms, is_seen })
+    }
+
+    /// Returns the newest samples of the first `period` steps, each with those of every `period`th
+    /// step after it; see [`Column::strided`].
+    pub(super) fn strided_by_step(
+        &self,
+        stretch: Stretch,
+        period: usize,
+        steps: LookupSteps,
+    ) -> Option<SmallVec<[StridedSamples; 4]>> {
+        (0..period).map(|step| self.strided(stretch, every_step(steps, step, period))).collect()
     }
 
     /// Writes the values of samples a fixed number apart; later steps see the last sample.
@@ -207,6 +214,12 @@ impl Column {
         }
         are_all_seen
     }
+}
+
+/// Returns every `period`th step, from a step on.
+fn every_step(steps: LookupSteps, first: usize, period: usize) -> LookupSteps {
+    let step_ms = steps.step_ms * period as i64;
+    LookupSteps { first_ms: steps.time(first), step_ms, ..steps }
 }
 
 /// Newest samples of steps, a fixed number of samples apart.
