@@ -339,7 +339,7 @@ mod tests {
     use crate::steps::{LookTimes, Reach};
     use crate::tile::is_present;
 
-    /// The same function, one range after the other.
+    /// Kernel that computes each range separately.
     struct Walked(Fold);
 
     impl Kernel for Walked {
@@ -387,6 +387,23 @@ mod tests {
                 .prop_map(move |(draw, odd, decimal)| if draw < percent { odd } else { decimal })
         });
         prop::collection::vec(value, 1..400)
+    }
+
+    #[test]
+    fn steps_closer_than_samples_are_alike_every_few_steps() {
+        let times: Vec<i64> = (0..400).map(|at| 3_000 + at * 15_000 + at % 2 * 40).collect();
+        let values = vec![0.1; times.len()];
+        for (step_ms, is_alike) in [(15_000, true), (5_000, true), (20_000, true), (7_777, false)] {
+            let span_ms = 60 * step_ms;
+            let windows = Windows { first_end_ms: span_ms + 1_000, step_ms, span_ms, count: 120 };
+            let mut out = vec![f64::NAN; windows.count];
+            let put = |ranges: &AlikeRanges<'_>, out: &mut [f64]| {
+                Fold::new(true).roll_alike(ranges, out);
+            };
+            let last = roll(Samples::new(&times, &values, 0), 0, windows, &mut out, put);
+            assert_eq!(last.is_some(), is_alike, "{step_ms}");
+            assert!(out.iter().all(|value| (*value == 0.1) == is_alike), "{step_ms}: {out:?}");
+        }
     }
 
     proptest! {

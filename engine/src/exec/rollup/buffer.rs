@@ -387,8 +387,10 @@ impl Buffer {
                 let tries_all = at == steps.done || (at / 64).is_power_of_two();
                 let all = (tries_all && end < values.len()).then_some(values.len());
                 let mut ends = all.into_iter().chain([end]);
-                let is_alike =
-                    |end: &usize| self.roll_alike(kernel, ranges, step, &mut values[at..*end]);
+                let is_alike = |end: &usize| {
+                    let windows = ranges.windows(step, end - at);
+                    windows.is_some_and(|w| self.roll_alike(kernel, w, &mut values[at..*end]))
+                };
                 if let Some(end) = ends.find(is_alike) {
                     set_all_present(presence, at..end);
                     at = end;
@@ -430,16 +432,14 @@ impl Buffer {
         true
     }
 
-    /// Computes steps with [`Kernel::roll_alike`]; returns false if their ranges are not alike.
+    /// Computes windows with [`Kernel::roll_alike`]; returns false if they are not alike.
     #[inline]
     fn roll_alike<K: Kernel>(
         &mut self,
         kernel: &mut K,
-        ranges: &Ranges,
-        first_step: usize,
+        windows: Windows,
         values: &mut [f64],
     ) -> bool {
-        let Some(windows) = ranges.windows(first_step, values.len()) else { return false };
         let put = |ranges: &AlikeRanges<'_>, out: &mut [f64]| kernel.roll_alike(ranges, out);
         let last = alike::roll(self.samples(), self.lo, windows, values, put);
         let Some(Range { start, end }) = last else { return false };
