@@ -4,8 +4,10 @@ use std::sync::Arc;
 
 use engine::EngineOptions;
 use proptest::prelude::*;
+use proptest::strategy::ValueTree;
+use proptest::test_runner::TestRunner;
 
-use crate::data::{cases, data, source};
+use crate::data::{Case, cases, data, source};
 use crate::gaps::answer_with;
 use crate::wrapped::Wrapped;
 
@@ -24,6 +26,22 @@ const AGGREGATIONS: [&str; 13] = [
     "count_values by (g) (\"g\", X)",
     "count_values by (g) (\"v\", X)",
 ];
+
+#[test]
+fn a_grouping_of_an_earlier_query_reads_fewer_labels() {
+    let case = cases().new_tree(&mut TestRunner::deterministic()).expect("any case").current();
+    let case = Case { series_count: 20, ..case };
+    let deriving = Arc::new(Wrapped::deriving(source(&data(case.seed, case.series_count))));
+    for query in ["sum by (g) (m)", "count by (g) (m)", "quantile without (i) (0.5, m)"] {
+        let before = deriving.labels_read();
+        let first = answer_with(&EngineOptions::default(), &case, deriving.clone(), query);
+        let after = deriving.labels_read();
+        let second = answer_with(&EngineOptions::default(), &case, deriving.clone(), query);
+        assert_eq!(first, second);
+        // The counts of samples by step read labels in both.
+        assert!(deriving.labels_read() - after < after - before, "{query}");
+    }
+}
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 32, ..ProptestConfig::default() })]

@@ -1,6 +1,7 @@
 //! Source in memory whose cursors are wrapped.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use model::memory::MemorySource;
@@ -19,17 +20,24 @@ pub(crate) struct Wrapped {
     wrap: Wrap,
     /// Values derived from each list of series, for later queries; `None` keeps none.
     derived: Option<Mutex<BTreeMap<Vec<Labels>, Arc<DerivedValues>>>>,
+    labels_read: Arc<AtomicUsize>,
 }
 
 impl Wrapped {
     pub(crate) fn new(source: Arc<MemorySource>, wrap: Wrap) -> Wrapped {
-        Wrapped { source, wrap, derived: None }
+        Wrapped { source, wrap, derived: None, labels_read: Arc::default() }
     }
 
     /// Creates a source that keeps what queries derive from its series, and leaves cursors as they
     /// are.
     pub(crate) fn deriving(source: Arc<MemorySource>) -> Wrapped {
-        Wrapped { source, wrap: Arc::new(|cursor| cursor), derived: Some(Mutex::default()) }
+        let derived = Some(Mutex::default());
+        Wrapped { derived, ..Wrapped::new(source, Arc::new(|cursor| cursor)) }
+    }
+
+    /// Returns how many times queries read the labels of a series.
+    pub(crate) fn labels_read(&self) -> usize {
+        self.labels_read.load(Ordering::Relaxed)
     }
 }
 
@@ -37,6 +45,7 @@ struct WrappedSet {
     set: Arc<dyn SeriesSet>,
     wrap: Wrap,
     derived: Option<Arc<DerivedValues>>,
+    labels_read: Arc<AtomicUsize>,
 }
 
 impl Source for Wrapped {
@@ -53,8 +62,8 @@ impl Source for Wrapped {
                 let values = derived.entry(labels());
                 Arc::clone(values.or_insert_with(|| Arc::new(DerivedValues::new(1 << 20))))
             });
-            let wrap = Arc::clone(&self.wrap);
-            Ok(Arc::new(WrappedSet { set, wrap, derived }) as Arc<dyn SeriesSet>)
+            let (wrap, labels_read) = (Arc::clone(&self.wrap), Arc::clone(&self.labels_read));
+            Ok(Arc::new(WrappedSet { set, wrap, derived, labels_read }) as Arc<dyn SeriesSet>)
         })
     }
 
@@ -90,6 +99,7 @@ impl SeriesSet for WrappedSet {
     }
 
     fn labels(&self, series_index: usize) -> &Labels {
+        self.labels_read.fetch_add(1, Ordering::Relaxed);
         self.set.labels(series_index)
     }
 

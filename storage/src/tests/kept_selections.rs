@@ -111,6 +111,27 @@ fn writes_to_the_times_of_a_selection_invalidate_it() {
 }
 
 #[test]
+fn derived_values_are_kept_with_their_selection() {
+    harness::run(async {
+        let selection = selection(FIRST_MS, LAST_MS + STEP_MS);
+        let store = filled(options(8)).await;
+        let budget = Budget::new(BudgetLimits::default());
+        keep(&store, &selection).await;
+        let found = async || {
+            let set = store.select(&selection, &budget).await.unwrap();
+            let derived = set.derived().expect("the set is kept");
+            let found = derived.find::<u32>(b"key").map(|value| *value);
+            derived.keep(b"key".to_vec(), Arc::new(7_u32), 4);
+            found
+        };
+        assert_eq!([found().await, found().await], [None, Some(7)]);
+        write(&store, 0, LAST_MS + STEP_MS).await;
+        keep(&store, &selection).await;
+        assert_eq!(found().await, None, "of changed series");
+    });
+}
+
+#[test]
 fn seals_leave_selections_valid() {
     harness::run(async {
         check(true, all(), async |store| store.seal_all().await.unwrap()).await;
