@@ -7,6 +7,7 @@
 mod admin;
 pub(crate) mod api;
 mod body;
+mod endpoint;
 pub(crate) mod error;
 pub(crate) mod layers;
 mod multipart;

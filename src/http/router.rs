@@ -1,15 +1,13 @@
 //! Routes of all endpoints, and the layers around them.
 
 use std::sync::Arc;
-use std::time::Instant;
 
 use axum::Router;
-use axum::extract::{MatchedPath, Path, Request, State};
-use axum::handler::Handler;
-use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri, header};
-use axum::middleware::{Next, from_fn, from_fn_with_state, map_response};
+use axum::extract::{Path, Request, State};
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::middleware::{Next, from_fn, from_fn_with_state};
 use axum::response::{IntoResponse, Redirect, Response};
-use axum::routing::{MethodFilter, MethodRouter};
+use axum::routing::MethodRouter;
 use model::{Matcher, Source, SourceError};
 use storage::Store;
 use tower_http::compression::CompressionLayer;
@@ -17,8 +15,13 @@ use tower_http::compression::predicate::{DefaultPredicate, NotForContentType, Pr
 
 use super::admin::{lifecycle, pprof, tsdb};
 use super::api::{exemplars, federate, labels, metadata, query, read, search, stubs};
+use super::endpoint::{
+    DELETE, GET, GET_HEAD, GET_POST_PUT, Group, INSPECT, POST, POST_PUT, READ, READ_POST, Routes,
+    add,
+};
 use super::error::ApiError;
-use super::layers::{access, encoders, prefix, request_log, tenants};
+use super::layers::encoders::Encoders;
+use super::layers::{access, prefix, request_log};
 use super::pages::{documents, openapi, ui};
 use super::status::{
     active_queries, cardinality, features, self_metrics, server, store, top_queries,
@@ -28,117 +31,49 @@ use crate::external_labels::with_external_labels;
 use crate::flags::Args;
 use crate::query::active::Client;
 use crate::query::metric_use::noting;
-use crate::state::{Readiness, Shared};
+use crate::state::Shared;
 use crate::tenancy::{Scope, with_tenants};
-
-/// Header of rejected requests, `true` if the server is stopping.
-const STOPPING: HeaderName = HeaderName::from_static("x-prometheus-stopping");
-/// Prefix of all paths of the API.
-const API: &str = "/api/v1";
-
-/// Methods of an endpoint.
-#[derive(Clone, Copy)]
-struct Methods {
-    filter: MethodFilter,
-    /// Value of the header `Allow`.
-    allow: &'static str,
-    /// Access of read-only users.
-    readers: Readers,
-    tenants: TenantRule,
-}
-
-/// Tenants of the requests of an endpoint, if tenants are on.
-#[derive(Clone, Copy)]
-enum TenantRule {
-    /// Required: the endpoint returns or changes data of tenants.
-    Required,
-    /// Refused: it describes or changes the whole server.
-    Refused,
-    /// Ignored: it knows no data.
-    Ignored,
-}
-
-/// Requests that read-only users may send.
-#[derive(Clone, Copy, PartialEq)]
-enum Readers {
-    /// All: the endpoint only reads, with any method, as parameters may come as a form.
-    All,
-    /// Requests with methods that change nothing.
-    Safe,
-    /// None.
-    None,
-}
-
-const fn methods(filter: MethodFilter, allow: &'static str) -> Methods {
-    Methods { filter, allow, readers: Readers::Safe, tenants: TenantRule::Required }
-}
-
-impl Methods {
-    /// Returns the methods of an endpoint for the operator of all tenants.
-    const fn of_operator(self) -> Methods {
-        Methods { tenants: TenantRule::Refused, ..self }
-    }
-
-    /// Returns the methods of an endpoint without data.
-    const fn without_data(self) -> Methods {
-        Methods { tenants: TenantRule::Ignored, ..self }
-    }
-}
-
-const GET: Methods = methods(MethodFilter::GET, "GET, OPTIONS");
-const GET_HEAD: Methods = methods(MethodFilter::GET, "GET, HEAD, OPTIONS");
-const DELETE: Methods = methods(MethodFilter::DELETE, "DELETE, OPTIONS");
-const POST: Methods = methods(MethodFilter::POST, "OPTIONS, POST");
-const POST_PUT: Methods = methods(MethodFilter::POST.or(MethodFilter::PUT), "OPTIONS, POST, PUT");
-const GET_POST_PUT: Methods = methods(
-    MethodFilter::GET.or(MethodFilter::POST).or(MethodFilter::PUT),
-    "GET, OPTIONS, POST, PUT",
-);
-/// Endpoints that read, with parameters in the URL or in a form.
-const READ: Methods = Methods {
-    filter: MethodFilter::GET.or(MethodFilter::POST),
-    allow: "GET, OPTIONS, POST",
-    readers: Readers::All,
-    tenants: TenantRule::Required,
-};
-/// Endpoints that read, with parameters in the body.
-const READ_POST: Methods = Methods { readers: Readers::All, ..POST };
-/// Expensive endpoints that reveal internals.
-const INSPECT: Methods = Methods { readers: Readers::None, ..READ };
-
-/// Routes without the state of the server.
-type Routes = Router<Arc<Shared>>;
 
 /// Returns the router of the server.
 pub(crate) fn router(shared: Arc<Shared>) -> Router {
-    let state = || Arc::clone(&shared);
-    let api = queries(lookups(statuses(Router::new())))
-        .route_layer(from_fn_with_state(state(), with_cors));
-    let writes = add(api, "/api/v1/write", POST, write::remote_write);
-    let writes = add(writes, "/api/v1/otlp/v1/metrics", POST, write::otlp);
-    let reads = add(writes, "/api/v1/read", READ_POST, read::remote_read);
-    let described = add(reads, "/api/v1/openapi.yaml", GET.without_data(), openapi::describe);
-    let federation = add(described, "/federate", GET, federate::federate);
-    let when_ready = add(federation, "/-/ready", GET_HEAD.without_data(), lifecycle::ready)
-        .route_layer(from_fn_with_state(state(), only_when_ready));
-    let always = statuses_always().route_layer(from_fn_with_state(state(), with_cors));
+    let routes = Routes::new(&shared);
+    let routes =
+        queries(lookups(statuses(routes.in_group(Group { needs_data: true, has_cors: true }))));
+    let routes = writes(routes.in_group(Group { needs_data: true, has_cors: false }));
+    let routes = statuses_always(routes.in_group(Group { needs_data: false, has_cors: true }));
+    let routes = pages(routes.in_group(Group { needs_data: false, has_cors: false }), &shared.args);
+    let routes = routes.into_router().fallback(not_found).with_state(Arc::clone(&shared));
     let is_logged = shared.args.request_log;
-    let encoders = encoders::Encoders::new(Arc::clone(shared.queries.memory()));
-    let routes = pages(when_ready.merge(always), &shared.args)
-        .route_layer(from_fn_with_state(state(), count))
-        .fallback(not_found)
-        .with_state(state());
-    let all = prefix::with_prefix(routes, &shared.args)
-        .layer(CompressionLayer::new().compress_when(is_compressible()))
-        .layer(map_response(move |response| std::future::ready(encoders.encode(response))))
-        .layer(from_fn_with_state(state(), tenants::read_header))
-        .layer(from_fn_with_state(shared, access::check_access));
+    let encoders = Encoders::new(Arc::clone(shared.queries.memory()));
+    // As one layer: axum copies all inner layers of a route at each layer.
+    let all = prefix::with_prefix(routes, &shared.args).layer((
+        from_fn_with_state((shared, encoders), around),
+        CompressionLayer::new().compress_when(is_compressible()),
+    ));
     if is_logged { all.layer(from_fn(request_log::log)) } else { all }
 }
 
+/// Checks the access, and moves the encoding of a long response to other threads.
+async fn around(
+    State((shared, encoders)): State<(Arc<Shared>, Encoders)>,
+    request: Request,
+    next: Next,
+) -> Response {
+    encoders.encode(access::check_access(State(shared), request, next).await)
+}
+
+/// Adds endpoints for other servers: writes, reads, and readiness.
+fn writes(mut routes: Routes) -> Routes {
+    routes = add(routes, "/api/v1/write", POST, write::remote_write);
+    routes = add(routes, "/api/v1/otlp/v1/metrics", POST, write::otlp);
+    routes = add(routes, "/api/v1/read", READ_POST, read::remote_read);
+    routes = add(routes, "/api/v1/openapi.yaml", GET.without_data(), openapi::describe);
+    routes = add(routes, "/federate", GET, federate::federate);
+    add(routes, "/-/ready", GET_HEAD.without_data(), lifecycle::ready)
+}
+
 /// Adds endpoints of the API that are served before the log is replayed, too.
-fn statuses_always() -> Routes {
-    let mut routes = Router::new();
+fn statuses_always(mut routes: Routes) -> Routes {
     for (path, data) in stubs::CONSTANTS_ALWAYS {
         routes = add(routes, path, GET.without_data(), move || stubs::constant(data));
     }
@@ -236,47 +171,8 @@ fn statuses(mut routes: Routes) -> Routes {
     routes = add(routes, "/api/v1/admin/tsdb/delete_series", POST_PUT, tsdb::delete_series);
     routes = add(routes, "/api/v1/admin/tsdb/snapshot", POST_PUT.of_operator(), tsdb::snapshot);
     // Preflight requests succeed for any path.
-    routes.route(
-        "/api/v1/{*path}",
-        MethodRouter::new().options(|| async { StatusCode::NO_CONTENT }).fallback(not_found),
-    )
-}
-
-/// Adds an endpoint that rejects other methods like Prometheus, where GET does not imply HEAD.
-fn add<H, T>(routes: Routes, path: &str, methods: Methods, handler: H) -> Routes
-where
-    H: Handler<T, Arc<Shared>>,
-    T: 'static,
-{
-    let Methods { filter, allow, readers, tenants: rule } = methods;
-    let other = move |method: Method, uri: Uri| async move { other_method(&method, &uri, allow) };
-    let mut endpoint = MethodRouter::new().on(filter, handler).fallback(other);
-    if allow.contains("GET") && !allow.contains("HEAD") {
-        endpoint = endpoint.on(MethodFilter::HEAD, other);
-    }
-    match readers {
-        Readers::All => {}
-        Readers::Safe => endpoint = endpoint.layer(from_fn(access::only_reading)),
-        Readers::None => endpoint = endpoint.layer(from_fn(access::not_only_reading)),
-    }
-    let endpoint = match rule {
-        TenantRule::Required => endpoint.layer(from_fn(tenants::only_tenants)),
-        TenantRule::Refused => endpoint.layer(from_fn(tenants::only_operator)),
-        TenantRule::Ignored => endpoint,
-    };
-    routes.route(path, endpoint)
-}
-
-pub(super) fn other_method(method: &Method, uri: &Uri, allow: &'static str) -> Response {
-    let mut response = match *method {
-        Method::OPTIONS if uri.path().starts_with(API) => {
-            return StatusCode::NO_CONTENT.into_response();
-        }
-        Method::OPTIONS => StatusCode::OK.into_response(),
-        _ => plain(StatusCode::METHOD_NOT_ALLOWED, "Method Not Allowed\n"),
-    };
-    response.headers_mut().insert(header::ALLOW, HeaderValue::from_static(allow));
-    response
+    let preflight = MethodRouter::new().options(|| async { StatusCode::NO_CONTENT });
+    routes.route("/api/v1/{*path}", GET.without_data(), preflight.fallback(not_found))
 }
 
 pub(super) async fn not_found() -> Response {
@@ -338,61 +234,4 @@ pub(crate) fn tenant_matchers(shared: &Shared, client: &Client) -> Result<Vec<Ma
 /// Errors: it is not open, or not yet for writes.
 pub(crate) fn store_of(shared: &Shared) -> Result<Arc<Store>, ApiError> {
     shared.store().ok_or_else(ApiError::not_open)
-}
-
-async fn only_when_ready(
-    State(shared): State<Arc<Shared>>,
-    request: Request,
-    next: Next,
-) -> Response {
-    let stopping = match shared.readiness() {
-        Readiness::Reading | Readiness::Ready => return next.run(request).await,
-        Readiness::Starting => HeaderValue::from_static("false"),
-        Readiness::Stopping => HeaderValue::from_static("true"),
-    };
-    let mut text = "Service Unavailable".to_owned();
-    if let Some(reason) = shared.unwritable() {
-        text.push_str(": the store cannot be opened for writes: ");
-        text.push_str(&reason);
-    }
-    let mut response = (StatusCode::SERVICE_UNAVAILABLE, text).into_response();
-    response.headers_mut().insert(STOPPING, stopping);
-    response
-}
-
-/// Adds CORS headers for origins that the flag allows.
-///
-/// Source: `SetCORS` of Prometheus.
-async fn with_cors(State(shared): State<Arc<Shared>>, request: Request, next: Next) -> Response {
-    let origin = request.headers().get(header::ORIGIN).cloned();
-    let mut response = next.run(request).await;
-    let headers = response.headers_mut();
-    headers.append(header::VARY, HeaderValue::from_static("Origin"));
-    let Some(origin) = origin else {
-        return response;
-    };
-    let fixed = [
-        (header::ACCESS_CONTROL_ALLOW_HEADERS, "Accept, Authorization, Content-Type, Origin"),
-        (header::ACCESS_CONTROL_ALLOW_METHODS, "GET, POST, OPTIONS"),
-        (header::ACCESS_CONTROL_EXPOSE_HEADERS, "Date"),
-    ];
-    for (name, value) in fixed {
-        headers.insert(name, HeaderValue::from_static(value));
-    }
-    if origin.to_str().is_ok_and(|origin| shared.args.cors_origin.is_match(origin)) {
-        headers.insert(header::ACCESS_CONTROL_ALLOW_ORIGIN, origin);
-    }
-    response
-}
-
-async fn count(
-    State(shared): State<Arc<Shared>>,
-    path: MatchedPath,
-    request: Request,
-    next: Next,
-) -> Response {
-    let started = Instant::now();
-    let response = next.run(request).await;
-    shared.metrics.request(path.as_str(), response.status().as_u16(), started.elapsed());
-    response
 }

@@ -12,6 +12,7 @@
 //! only changes the escapes of bytes in requests of the same connection.
 
 use std::io;
+use std::mem::MaybeUninit;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
@@ -67,8 +68,8 @@ impl<S: AsyncRead + Unpin> AsyncRead for EscapedTargets<S> {
                 buffer.set_filled(start + plain);
                 return Poll::Ready(Ok(()));
             }
-            let mut head = [0; HEAD_BYTES];
-            let mut head = ReadBuf::new(&mut head);
+            let mut head = [MaybeUninit::uninit(); HEAD_BYTES];
+            let mut head = ReadBuf::uninit(&mut head);
             ready!(Pin::new(&mut this.stream).poll_read(context, &mut head))?;
             this.tracker.escape(head.filled(), &mut this.escaped);
         }
@@ -154,42 +155,50 @@ impl Tracker {
                 read = &read[plain..];
                 continue;
             }
-            let byte = read[0];
-            read = &read[1..];
-            if self.state == State::Target && is_escaped(byte) {
-                push_escape(out, byte);
+            let end = read.iter().position(|byte| *byte == b'\n').unwrap_or(read.len());
+            let (part, rest) = read.split_at(end);
+            if self.state == State::Target {
+                push_escaped(out, part);
             } else {
-                out.push(byte);
+                out.extend_from_slice(part);
             }
-            match byte {
-                b'\n' => self.end_line(),
-                b'\r' => {}
-                byte if self.line.len() < LINE_BYTES => self.line.push(byte.to_ascii_lowercase()),
-                _ => {}
+            self.push_line(part);
+            read = rest;
+            if let Some(rest) = read.strip_prefix(b"\n") {
+                out.push(b'\n');
+                self.end_line();
+                read = rest;
             }
         }
+    }
+
+    /// Appends a part of the current line to its start.
+    fn push_line(&mut self, part: &[u8]) {
+        let free = LINE_BYTES - self.line.len();
+        let kept = part.iter().filter(|byte| **byte != b'\r').take(free);
+        self.line.extend(kept.map(u8::to_ascii_lowercase));
     }
 
     fn end_line(&mut self) {
-        let line = std::mem::take(&mut self.line);
         match self.state {
             // Empty lines before a request are skipped.
-            State::Target if line.is_empty() => {}
+            State::Target if self.line.is_empty() => {}
             State::Target => self.state = State::Header,
-            _ if line.is_empty() => {
-                let (body_bytes, is_open) = (self.body_bytes, self.is_open);
-                *self = Tracker::default();
-                self.state = match body_bytes {
-                    _ if is_open => State::Through,
+            _ if self.line.is_empty() => {
+                self.state = match self.body_bytes {
+                    _ if self.is_open => State::Through,
                     0 => State::Target,
                     left => State::Body(left),
                 };
+                (self.body_bytes, self.is_open) = (0, false);
             }
-            _ => self.read_header(&line),
+            _ => self.read_header(),
         }
+        self.line.clear();
     }
 
-    fn read_header(&mut self, line: &[u8]) {
+    fn read_header(&mut self) {
+        let line = &self.line;
         if let Some(value) = line.strip_prefix(b"content-length:") {
             let length = std::str::from_utf8(value).ok().and_then(|v| v.trim().parse().ok());
             self.body_bytes = length.unwrap_or(0);
@@ -204,9 +213,19 @@ fn is_escaped(byte: u8) -> bool {
     matches!(byte, b'"' | b'<' | b'>' | b'\\' | b'^' | b'`' | b'{' | b'|' | b'}' | 0x80..)
 }
 
-fn push_escape(out: &mut Vec<u8>, byte: u8) {
+/// Appends bytes of a target.
+fn push_escaped(out: &mut Vec<u8>, bytes: &[u8]) {
     const HEX: &[u8; 16] = b"0123456789ABCDEF";
-    out.extend_from_slice(&[b'%', HEX[usize::from(byte >> 4)], HEX[usize::from(byte & 15)]]);
+    for &byte in bytes {
+        match is_escaped(byte) {
+            false => out.push(byte),
+            true => out.extend_from_slice(&[
+                b'%',
+                HEX[usize::from(byte >> 4)],
+                HEX[usize::from(byte & 15)],
+            ]),
+        }
+    }
 }
 
 #[cfg(test)]

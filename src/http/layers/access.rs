@@ -80,19 +80,26 @@ fn refused(refusal: Refusal, config: &WebConfig) -> Response {
     }
 }
 
-/// Rejects unsafe methods of HTTP for read-only users.
-pub(crate) async fn only_reading(request: Request, next: Next) -> Response {
-    let is_safe = matches!(*request.method(), Method::GET | Method::HEAD | Method::OPTIONS);
-    if is_safe { next.run(request).await } else { not_only_reading(request, next).await }
+/// Requests of an endpoint that read-only users may send.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) enum Readers {
+    /// All: the endpoint only reads, with any method, as parameters may come as a form.
+    All,
+    /// Requests with methods that change nothing.
+    Safe,
+    /// None.
+    None,
 }
 
-/// Rejects all requests of read-only users.
-pub(crate) async fn not_only_reading(request: Request, next: Next) -> Response {
-    match request.extensions().get::<User>() {
-        Some(user) if user.is_read_only => {
-            let message = format!("the user {:?} is read-only\n", user.name);
-            plain(StatusCode::FORBIDDEN, message)
+impl Readers {
+    /// Returns the response that rejects a request of a read-only user.
+    pub(crate) fn refusal(self, request: &Request) -> Option<Response> {
+        let is_safe = matches!(*request.method(), Method::GET | Method::HEAD | Method::OPTIONS);
+        if self == Readers::All || self == Readers::Safe && is_safe {
+            return None;
         }
-        _ => next.run(request).await,
+        let user = request.extensions().get::<User>().filter(|user| user.is_read_only)?;
+        let message = format!("the user {:?} is read-only\n", user.name);
+        Some(plain(StatusCode::FORBIDDEN, message))
     }
 }

@@ -12,7 +12,8 @@ use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 
 use crate::flags::Args;
-use crate::http::router::{not_found, other_method};
+use crate::http::endpoint::other_method;
+use crate::http::router::not_found;
 
 /// Prefix of requests, and target of redirects.
 struct Prefix {

@@ -1,63 +1,55 @@
-//! Tenants of HTTP requests: reads their header, and admits them by the kind of endpoint.
+//! Tenants of HTTP requests, by the kind of endpoint.
 
-use std::sync::Arc;
-
-use axum::extract::{Request, State};
+use axum::extract::Request;
 use axum::http::Method;
-use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 
 use crate::http::error::ApiError;
 use crate::query::active::Client;
-use crate::state::Shared;
-use crate::tenancy::{Scope, TenantError, Tenants};
+use crate::tenancy::{Scope, Tenancy, TenantError};
 
-/// Tenants of a request, if tenants are on.
-#[derive(Clone)]
-struct Named(Result<Tenants, TenantError>);
-
-/// Reads the header of a request, if tenants are on.
-pub(crate) async fn read_header(
-    State(shared): State<Arc<Shared>>,
-    mut request: Request,
-    next: Next,
-) -> Response {
-    if let Some(tenancy) = &shared.tenancy {
-        let missing = || TenantError::Missing(tenancy.header().clone());
-        let named = tenancy.tenants(request.headers());
-        request.extensions_mut().insert(Named(named.and_then(|named| named.ok_or_else(missing))));
-    }
-    next.run(request).await
+/// Tenants of the requests of an endpoint, if tenants are on.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum TenantRule {
+    /// Required: the endpoint returns or changes data of tenants.
+    Required,
+    /// Refused: it describes or changes the whole server.
+    Refused,
+    /// Ignored: it knows no data.
+    Ignored,
 }
 
-/// Admits requests that name their tenants, to endpoints that return data of tenants.
-pub(crate) async fn only_tenants(mut request: Request, next: Next) -> Response {
-    // Preflight requests have no headers of their own.
-    if request.method() == Method::OPTIONS {
-        return next.run(request).await;
-    }
-    match request.extensions_mut().remove() {
-        None => next.run(request).await,
-        Some(Named(Ok(tenants))) => {
-            let client: Client = request.extensions().get().cloned().unwrap_or_default();
-            request.extensions_mut().insert(client.with_scope(Scope::Tenants(tenants)));
-            next.run(request).await
-        }
-        Some(Named(Err(error))) => ApiError::from(error).into_response(),
-    }
-}
-
-/// Admits requests without a tenant, to endpoints that describe or change the whole server.
-pub(crate) async fn only_operator(request: Request, next: Next) -> Response {
-    match request.extensions().get() {
-        None | Some(Named(Err(TenantError::Missing(_)))) => next.run(request).await,
-        Some(Named(Err(error))) => ApiError::from(error.clone()).into_response(),
-        Some(Named(Ok(tenants))) => {
-            let path = request.uri().path();
-            let message = format!(
-                "{path} is for the operator of all tenants, and not for the tenant {tenants}"
-            );
-            ApiError::forbidden(message).into_response()
-        }
+impl TenantRule {
+    /// Returns the response that rejects a request, or adds its tenants to its client.
+    pub(crate) fn refusal(
+        self,
+        tenancy: Option<&Tenancy>,
+        request: &mut Request,
+    ) -> Option<Response> {
+        let tenancy = tenancy?;
+        let error = match (self, request.method()) {
+            // Preflight requests have no headers of their own.
+            (TenantRule::Ignored, _) | (TenantRule::Required, &Method::OPTIONS) => return None,
+            (TenantRule::Required, _) => match tenancy.tenants(request.headers()) {
+                Ok(Some(tenants)) => {
+                    let client: Client = request.extensions().get().cloned().unwrap_or_default();
+                    request.extensions_mut().insert(client.with_scope(Scope::Tenants(tenants)));
+                    return None;
+                }
+                Ok(None) => ApiError::from(TenantError::Missing(tenancy.header().clone())),
+                Err(error) => ApiError::from(error),
+            },
+            (TenantRule::Refused, _) => match tenancy.tenants(request.headers()) {
+                Ok(None) => return None,
+                Ok(Some(tenants)) => {
+                    let path = request.uri().path();
+                    ApiError::forbidden(format!(
+                        "{path} is for the operator of all tenants, and not for the tenant {tenants}"
+                    ))
+                }
+                Err(error) => ApiError::from(error),
+            },
+        };
+        Some(error.into_response())
     }
 }
