@@ -69,7 +69,7 @@ pub use error::ChunkError;
 pub use frame::{Encoding, FrameHeader, Frames, frames};
 pub use grow::{FrameEnd, grow};
 pub use histogram::{HistogramBefore, HistogramDecoder, HistogramEncoder, encode_histograms};
-pub use packed::encode_packed;
+pub use packed::PackedEncoder;
 
 /// Maximum number of samples in a chunk: its payload stays below 1 MiB.
 pub const CHUNK_SAMPLES_MAX: usize = 1 << 16;

@@ -77,6 +77,10 @@ fn samples(len_max: usize) -> impl Strategy<Value = (Vec<i64>, Vec<f64>)> {
 /// Gorilla or packed.
 type Encoder = fn(&[i64], &[f64], &mut Vec<u8>) -> usize;
 
+fn encode_packed(times: &[i64], values: &[f64], out: &mut Vec<u8>) -> usize {
+    PackedEncoder::default().encode(times, values, out)
+}
+
 fn encoder() -> impl Strategy<Value = Encoder> {
     prop_oneof![Just(encode as Encoder), Just(encode_packed as Encoder)]
 }

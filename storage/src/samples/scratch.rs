@@ -5,7 +5,7 @@ use model::SampleBatch;
 
 use super::columns::Column;
 use super::part::push_starts;
-use crate::chunk::{self, ChunkError, Decoder, Encoding, FrameEnd};
+use crate::chunk::{self, ChunkError, Decoder, Encoding, FrameEnd, PackedEncoder};
 
 /// Reusable buffers for floats.
 pub(crate) struct Scratch {
@@ -18,6 +18,7 @@ pub(crate) struct Scratch {
     /// Start timestamps of the first of them; missing ones are 0.
     pub(crate) starts: Vec<i64>,
     bytes: Vec<u8>,
+    packing: PackedEncoder,
     /// Bytes that series have grown by since the buffers were taken.
     pub(crate) grown_bytes: usize,
     /// Bytes that series have shrunk by in the same time.
@@ -33,6 +34,7 @@ impl Scratch {
             values: Vec::new(),
             starts: Vec::new(),
             bytes: Vec::new(),
+            packing: PackedEncoder::default(),
             grown_bytes: 0,
             shrunk_bytes: 0,
         }
@@ -93,7 +95,7 @@ impl Scratch {
             self.decode(&frames[offset..]).ok()?;
         }
         self.bytes.clear();
-        chunk::encode_packed(&self.timestamps, &self.values, &mut self.bytes);
+        self.packing.encode(&self.timestamps, &self.values, &mut self.bytes);
         Some(&self.bytes)
     }
 

@@ -1,5 +1,7 @@
 //! Finds the regular part of samples, and encodes the rest.
 
+use model::widest;
+
 use super::{BITS, LEAPING, POWERS, SAMPLES_MAX, SCALE_MAX, SPARSE, WHOLE, bit_len};
 use crate::chunk::bits::PendingBits;
 use crate::chunk::encode::{Extent, write_frame};
@@ -15,25 +17,54 @@ const LEAP_BITS: usize = 40;
 const PIECE_LEN_MIN: usize = 8;
 const GAP_MS: i64 = 500;
 
-/// Appends samples to `out` as packed frames, one after the other; returns how many frames.
-///
-/// Shape: `timestamps` and `values` run in parallel.
-/// Units: ms since the epoch.
-/// Panics: the lengths differ, or times do not strictly ascend.
-pub fn encode_packed(timestamps: &[i64], values: &[f64], out: &mut Vec<u8>) -> usize {
-    assert_eq!(timestamps.len(), values.len(), "as many times as values");
-    assert!(timestamps.is_sorted_by(|a, b| a < b), "times ascend");
-    let mut frame_count = 0;
-    let mut start = 0;
-    while start < timestamps.len() {
-        let end = start + piece_len(&timestamps[start..], &values[start..]);
-        let (timestamps, values) = (&timestamps[start..end], &values[start..end]);
-        let Some(extent) = Extent::of(timestamps) else { break };
-        write_frame(Encoding::Packed, &extent, out, |out| write(timestamps, values, out));
-        start = end;
-        frame_count += 1;
+/// Encoder of packed frames, whose buffers are used again for each frame.
+#[derive(Debug, Default)]
+pub struct PackedEncoder {
+    distances: [Vec<i64>; 2],
+    sorted: Vec<i64>,
+    numbers: Vec<i64>,
+    deltas: Vec<i64>,
+    column: Vec<u64>,
+    leaps: Vec<Leap>,
+}
+
+impl PackedEncoder {
+    /// Appends samples to `out` as packed frames, one after the other; returns how many frames.
+    ///
+    /// Shape: `timestamps` and `values` run in parallel.
+    /// Units: ms since the epoch.
+    /// Panics: the lengths differ, or times do not strictly ascend.
+    pub fn encode(&mut self, timestamps: &[i64], values: &[f64], out: &mut Vec<u8>) -> usize {
+        assert_eq!(timestamps.len(), values.len(), "as many times as values");
+        assert!(timestamps.is_sorted_by(|a, b| a < b), "times ascend");
+        let mut frame_count = 0;
+        let mut start = 0;
+        while start < timestamps.len() {
+            let end = start + piece_len(&timestamps[start..], &values[start..]);
+            let (timestamps, values) = (&timestamps[start..end], &values[start..end]);
+            let Some(extent) = Extent::of(timestamps) else { break };
+            let write = |out: &mut Vec<u8>| self.write(timestamps, values, out);
+            write_frame(Encoding::Packed, &extent, out, write);
+            start = end;
+            frame_count += 1;
+        }
+        frame_count
     }
-    frame_count
+
+    /// Appends the payload.
+    fn write(&mut self, timestamps: &[i64], values: &[f64], out: &mut Vec<u8>) {
+        out.extend_from_slice(&ordered_bits(timestamps[0]).to_be_bytes());
+        let times = Times::of(timestamps, &mut self.distances, &mut self.sorted);
+        times.write_head(out);
+        let PackedEncoder { numbers, deltas, column, leaps, .. } = self;
+        let values = match scaled(values, numbers) {
+            Some(scale) => Values::of_numbers(scale, numbers, deltas, column, leaps),
+            None => Values::of_bits(values, column),
+        };
+        values.write_head(out);
+        times.write_columns(out);
+        values.write_columns(out);
+    }
 }
 
 /// Returns the number of samples of the next frame. It ends before a gap, which would make all
@@ -56,66 +87,70 @@ fn piece_len(timestamps: &[i64], values: &[f64]) -> usize {
     timestamps.len()
 }
 
-/// Appends the payload.
-fn write(timestamps: &[i64], values: &[f64], out: &mut Vec<u8>) {
-    out.extend_from_slice(&ordered_bits(timestamps[0]).to_be_bytes());
-    let times = Times::of(timestamps);
-    times.write_head(out);
-    let values = Values::of(values);
-    values.write_head(out);
-    times.write_columns(out);
-    values.write_columns(out);
-}
-
 /// Times of a frame as distances from regular ones.
-struct Times {
+struct Times<'a> {
     step: u64,
     lowest: i64,
-    /// Distances from the regular times.
-    distances: Vec<i64>,
+    /// Distances from the regular times; empty if all are 0.
+    distances: &'a [i64],
     width: u32,
     common: Option<i64>,
 }
 
-impl Times {
-    fn of(timestamps: &[i64]) -> Times {
+impl<'a> Times<'a> {
+    fn of(
+        timestamps: &[i64],
+        distances: &'a mut [Vec<i64>; 2],
+        sorted: &mut Vec<i64>,
+    ) -> Times<'a> {
+        let step = timestamps.get(1).map_or(0, |second| second - timestamps[0]);
+        let is_regular =
+            timestamps.windows(2).fold(true, |all, pair| all & (pair[1] - pair[0] == step));
+        if is_regular {
+            return Times { step: step as u64, lowest: 0, distances: &[], width: 0, common: None };
+        }
         let count = timestamps.len() as i64;
         let span = timestamps[timestamps.len() - 1] - timestamps[0];
-        if count == 1 {
-            return Times { step: 0, lowest: 0, distances: Vec::new(), width: 0, common: None };
-        }
-        let mut deltas: Vec<i64> = timestamps.windows(2).map(|pair| pair[1] - pair[0]).collect();
-        let middle = deltas.len() / 2;
-        let median = *deltas.select_nth_unstable(middle).1;
+        sorted.clear();
+        sorted.extend(timestamps.windows(2).map(|pair| pair[1] - pair[0]));
+        let median = middle(sorted);
         let mean = span / (count - 1) + i64::from(span % (count - 1) * 2 >= count - 1);
-        let with_median = Times::with_step(timestamps, median);
+        let [of_median, of_mean] = distances;
+        let with_median = Times::with_step(timestamps, median, of_median, sorted);
         if mean == median {
             return with_median;
         }
-        let with_mean = Times::with_step(timestamps, mean);
+        let with_mean = Times::with_step(timestamps, mean, of_mean, sorted);
         if with_mean.bits() < with_median.bits() { with_mean } else { with_median }
     }
 
-    fn with_step(timestamps: &[i64], step: i64) -> Times {
+    fn with_step(
+        timestamps: &[i64],
+        step: i64,
+        distances: &'a mut Vec<i64>,
+        sorted: &mut Vec<i64>,
+    ) -> Times<'a> {
         let distance = |(at, timestamp): (usize, &i64)| {
             timestamp.wrapping_sub(timestamps[0]).wrapping_sub(step.wrapping_mul(at as i64))
         };
-        let distances: Vec<i64> = timestamps.iter().enumerate().map(distance).collect();
+        distances.clear();
+        distances.extend(timestamps.iter().enumerate().map(distance));
+        let distances: &[i64] = distances;
         let lowest = distances.iter().copied().min().unwrap_or(0);
         let highest = distances.iter().copied().max().unwrap_or(0);
         let width = bit_len(highest.abs_diff(lowest));
-        let mut times = Times { step: step as u64, lowest, distances, width, common: None };
-        let dense = times.bits();
-        let mut sorted = times.distances.clone();
-        let middle = sorted.len() / 2;
-        times.common = Some(*sorted.select_nth_unstable(middle).1);
-        if times.bits() >= dense {
-            times.common = None;
+        let dense = Times { step: step as u64, lowest, distances, width, common: None };
+        // Marks of the common distance take a bit each.
+        if width <= 1 {
+            return dense;
         }
-        times
+        sorted.clear();
+        sorted.extend_from_slice(distances);
+        let sparse = Times { common: Some(middle(sorted)), ..dense };
+        if sparse.bits() < dense.bits() { sparse } else { dense }
     }
 
-    fn others(&self, common: i64) -> impl Iterator<Item = i64> {
+    fn others(&self, common: i64) -> impl Iterator<Item = i64> + 'a {
         self.distances.iter().copied().filter(move |distance| *distance != common)
     }
 
@@ -158,89 +193,112 @@ impl Times {
 }
 
 /// Values of a frame, and their encoding.
-struct Values {
+struct Values<'a> {
     kind: u8,
     scale: u8,
     /// First number, for the kind with leaps.
     first: i64,
     /// Lowest number, or lowest bits.
     lowest: u64,
-    column: Vec<u64>,
+    column: &'a [u64],
     width: u32,
-    /// Index and size of each leap.
-    leaps: Vec<(usize, i64)>,
+    leaps: &'a [Leap],
 }
 
-impl Values {
-    fn of(values: &[f64]) -> Values {
-        match numbers_of(values) {
-            Some((scale, numbers)) => {
-                let whole = Values::whole(scale, &numbers);
-                let leaping = Values::leaping(scale, &numbers);
-                if leaping.bits() < whole.bits() { leaping } else { whole }
-            }
-            None => {
-                let bits = || values.iter().map(|value| value.to_bits());
-                let lowest = bits().min().unwrap_or(0);
-                let column: Vec<u64> = bits().map(|bits| bits - lowest).collect();
-                Values::new(BITS, 0, 0, lowest, column)
+/// Difference that does not fit into the column.
+#[derive(Debug, Clone, Copy)]
+struct Leap {
+    index: usize,
+    /// Difference minus the lowest one.
+    size: i64,
+}
+
+/// Differences of numbers in a column, of which the wide and the negative ones become leaps.
+#[derive(Debug, Clone, Copy)]
+struct Leaping {
+    bits: usize,
+    width: u32,
+    lowest: i64,
+}
+
+impl Leaping {
+    /// Returns the best width for differences from `lowest`.
+    fn from_lowest(deltas: &[i64], lowest: i64) -> Leaping {
+        let mut lengths = [0_usize; 65];
+        let mut leap_count = 0;
+        for delta in deltas {
+            match delta.checked_sub(lowest) {
+                Some(more) if more >= 0 => lengths[bit_len(more as u64) as usize] += 1,
+                _ => leap_count += 1,
             }
         }
-    }
-
-    /// Creates values without leaps.
-    fn new(kind: u8, scale: u8, first: i64, lowest: u64, column: Vec<u64>) -> Values {
-        let width = bit_len(column.iter().copied().fold(0, |all, number| all | number));
-        Values { kind, scale, first, lowest, column, width, leaps: Vec::new() }
-    }
-
-    fn whole(scale: u8, numbers: &[i64]) -> Values {
-        let lowest = numbers.iter().copied().min().unwrap_or(0);
-        let column = numbers.iter().map(|number| number.abs_diff(lowest)).collect();
-        Values::new(WHOLE, scale, 0, lowest as u64, column)
-    }
-
-    /// Encodes differences; the few that are wide or negative become leaps.
-    fn leaping(scale: u8, numbers: &[i64]) -> Values {
-        let deltas: Vec<i64> = numbers.windows(2).map(|pair| pair[1] - pair[0]).collect();
-        let with_lowest = |lowest: i64| {
-            let mut lengths = [0_usize; 65];
-            let mut leap_count = 0;
-            for delta in &deltas {
-                match delta.checked_sub(lowest) {
-                    Some(more) if more >= 0 => lengths[bit_len(more as u64) as usize] += 1,
-                    _ => leap_count += 1,
-                }
+        let mut best = Leaping { bits: usize::MAX, width: 0, lowest };
+        for width in (0..=64_u32).rev() {
+            let bits = deltas.len() * width as usize + leap_count * LEAP_BITS;
+            if (bits, width) < (best.bits, best.width) {
+                best = Leaping { bits, width, lowest };
             }
-            let mut best = (usize::MAX, 0);
-            for width in (0..=64).rev() {
-                let bits = deltas.len() * width + leap_count * LEAP_BITS;
-                best = best.min((bits, width as u32));
-                leap_count += lengths[width];
-            }
-            best
-        };
+            leap_count += lengths[width as usize];
+        }
+        best
+    }
+
+    /// Returns the best encoding of differences.
+    fn of(deltas: &[i64]) -> Leaping {
         let lowest = deltas.iter().copied().min().unwrap_or(0);
         let rising = deltas.iter().copied().filter(|delta| *delta >= 0).min().unwrap_or(lowest);
-        let (of_lowest, of_rising) = (with_lowest(lowest), with_lowest(rising));
-        let (lowest, width) =
-            if of_rising.0 < of_lowest.0 { (rising, of_rising.1) } else { (lowest, of_lowest.1) };
-        let mut leaps = Vec::new();
-        let mut column = Vec::with_capacity(deltas.len());
-        for (at, delta) in deltas.iter().enumerate() {
-            let more = delta.wrapping_sub(lowest);
-            let fits = *delta >= lowest && bit_len(more as u64) <= width;
-            column.push(if fits { more as u64 } else { 0 });
+        let of_lowest = Leaping::from_lowest(deltas, lowest);
+        if rising == lowest {
+            return of_lowest;
+        }
+        let of_rising = Leaping::from_lowest(deltas, rising);
+        if of_rising.bits < of_lowest.bits { of_rising } else { of_lowest }
+    }
+}
+
+impl<'a> Values<'a> {
+    /// Chooses the encoding of numbers.
+    fn of_numbers(
+        scale: u8,
+        numbers: &[i64],
+        deltas: &mut Vec<i64>,
+        column: &'a mut Vec<u64>,
+        leaps: &'a mut Vec<Leap>,
+    ) -> Values<'a> {
+        let lowest = numbers.iter().copied().min().unwrap_or(0);
+        let highest = numbers.iter().copied().max().unwrap_or(0);
+        let width = bit_len(highest.abs_diff(lowest));
+        deltas.clear();
+        deltas.extend(numbers.windows(2).map(|pair| pair[1] - pair[0]));
+        let leaping = Leaping::of(deltas);
+        column.clear();
+        if leaping.bits >= numbers.len() * width as usize {
+            column.extend(numbers.iter().map(|number| number.abs_diff(lowest)));
+            let lowest = lowest as u64;
+            return Values { kind: WHOLE, scale, first: 0, lowest, column, width, leaps: &[] };
+        }
+        let Leaping { width, lowest, .. } = leaping;
+        leaps.clear();
+        for (index, delta) in deltas.iter().enumerate() {
+            let size = delta.wrapping_sub(lowest);
+            let fits = *delta >= lowest && bit_len(size as u64) <= width;
+            column.push(if fits { size as u64 } else { 0 });
             if !fits {
-                leaps.push((at, more));
+                leaps.push(Leap { index, size });
             }
         }
         let first = numbers.first().copied().unwrap_or(0);
         Values { kind: LEAPING, scale, first, lowest: lowest as u64, column, width, leaps }
     }
 
-    fn bits(&self) -> usize {
-        self.column.len() * self.width as usize + self.leaps.len() * LEAP_BITS
+    /// Encodes the bits of floats that are no common decimals.
+    fn of_bits(values: &[f64], column: &'a mut Vec<u64>) -> Values<'a> {
+        let bits = || values.iter().map(|value| value.to_bits());
+        let (lowest, highest) = (bits().min().unwrap_or(0), bits().max().unwrap_or(0));
+        column.clear();
+        column.extend(bits().map(|bits| bits - lowest));
+        let width = bit_len(highest - lowest);
+        Values { kind: BITS, scale: 0, first: 0, lowest, column, width, leaps: &[] }
     }
 
     fn write_head(&self, out: &mut Vec<u8>) {
@@ -266,10 +324,10 @@ impl Values {
             write_column(self.column.iter().copied(), self.width, out);
         }
         let mut next = 0;
-        for (at, leap) in &self.leaps {
-            push_varint(out, (at - next) as u64);
-            push_varint(out, zigzag(*leap));
-            next = at + 1;
+        for Leap { index, size } in self.leaps {
+            push_varint(out, (index - next) as u64);
+            push_varint(out, zigzag(*size));
+            next = index + 1;
         }
     }
 }
@@ -282,27 +340,47 @@ fn write_column(numbers: impl Iterator<Item = u64>, width: u32, out: &mut Vec<u8
     pending.close(out);
 }
 
-/// Returns the values as whole numbers with a common number of decimal places, if that is exact for
-/// all.
-fn numbers_of(values: &[f64]) -> Option<(u8, Vec<i64>)> {
-    let mut scale = 0;
-    for value in values {
-        while number_of(*value, scale).is_none() {
-            scale += 1;
-            if scale > SCALE_MAX {
-                return None;
-            }
-        }
-    }
-    // A number with few decimal places can be scaled further, unless it is too large.
-    let numbers: Option<Vec<i64>> = values.iter().map(|value| number_of(*value, scale)).collect();
-    numbers.map(|numbers| (scale, numbers))
+/// Returns a number in the middle of the order, which changes.
+fn middle(numbers: &mut [i64]) -> i64 {
+    let middle = numbers.len() / 2;
+    *numbers.select_nth_unstable(middle).1
 }
 
-fn number_of(value: f64, scale: u8) -> Option<i64> {
+/// Sets `numbers` to the values as whole numbers with a common number of decimal places, which it
+/// returns, if that is exact for all.
+fn scaled(values: &[f64], numbers: &mut Vec<i64>) -> Option<u8> {
+    let mut scale = 0;
+    loop {
+        numbers.clear();
+        numbers.resize(values.len(), 0);
+        let are_exact = widest(
+            #[inline(always)]
+            || {
+                let mut are_exact = true;
+                for (value, out) in values.iter().zip(&mut *numbers) {
+                    let (number, is_exact) = number_of(*value, scale);
+                    *out = number;
+                    are_exact &= is_exact;
+                }
+                are_exact
+            },
+        );
+        if are_exact {
+            return Some(scale);
+        }
+        let is_exact = |value: f64, scale| number_of(value, scale).1;
+        let other = values.iter().find(|value| !is_exact(**value, scale))?;
+        scale = (scale + 1..=SCALE_MAX).find(|scale| is_exact(*other, *scale))?;
+    }
+}
+
+/// Returns the number that is nearest to a value with decimal places, and whether it stands for
+/// exactly this value.
+#[inline(always)]
+fn number_of(value: f64, scale: u8) -> (i64, bool) {
     let power = POWERS[scale as usize];
     let number = (value * power).round();
-    let is_exact =
-        number.abs() <= NUMBER_MAX && (number as i64 as f64 / power).to_bits() == value.to_bits();
-    is_exact.then_some(number as i64)
+    let is_exact = (number.abs() <= NUMBER_MAX)
+        & ((number as i64 as f64 / power).to_bits() == value.to_bits());
+    (number as i64, is_exact)
 }

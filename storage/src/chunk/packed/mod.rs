@@ -30,7 +30,7 @@ mod encode;
 mod tests;
 
 pub(super) use decode::Packed;
-pub use encode::encode_packed;
+pub use encode::PackedEncoder;
 
 /// Maximum number of samples of an encoded frame.
 pub(super) const SAMPLES_MAX: usize = 512;

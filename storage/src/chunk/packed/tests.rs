@@ -4,11 +4,19 @@ use model::STALE_NAN_BITS;
 use proptest::prelude::*;
 
 use crate::chunk::tests::{bits_of, read_all};
-use crate::chunk::{Decoder, Encoding, encode, encode_packed, frames};
+use crate::chunk::{Decoder, Encoding, PackedEncoder, encode, frames};
 
+/// Returns packed frames, which an encoder writes the same after other samples.
 fn packed(times: &[i64], values: &[f64]) -> Vec<u8> {
     let mut bytes = Vec::new();
-    encode_packed(times, values, &mut bytes);
+    let mut encoder = PackedEncoder::default();
+    encoder.encode(times, values, &mut bytes);
+    let mut again = Vec::new();
+    encoder.encode(&[1, 2, 4, 9, 10], &[7.0, 1.5e9, -3.25, 0.0, 8.0], &mut again);
+    encoder.encode(&[1, 3], &[f64::NAN, f64::NAN], &mut again);
+    again.clear();
+    encoder.encode(times, values, &mut again);
+    assert_eq!(bytes, again);
     bytes
 }
 
