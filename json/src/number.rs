@@ -5,6 +5,9 @@ const DIGITS_MAX: usize = 17;
 /// Maximum length of a sample value without quotes: `-0.0000012345678901234567` has 25 bytes. The
 /// rest is room for digits that are written eight at a time.
 pub const SAMPLE_BYTES_MAX: usize = 32;
+/// Maximum length of a time, `-9223372036854775.808`, which has room for digits that are written eight
+/// at a time.
+pub const TIMESTAMP_BYTES_MAX: usize = 21;
 /// Maximum whole number whose digits are the shortest ones.
 const WHOLE_MAX: f64 = 9_007_199_254_740_992.0;
 /// Minimum number, up to 1e16, that `zmij` writes as plain decimals.
@@ -15,17 +18,29 @@ const SHORTEST_IS_PLAIN_MIN: f64 = 1e-5;
 /// Units: ms since the epoch.
 /// Source: `MarshalTimestamp` of Prometheus.
 pub fn push_timestamp(out: &mut Vec<u8>, time_ms: i64) {
-    if time_ms < 0 {
-        out.push(b'-');
-    }
-    let magnitude = time_ms.unsigned_abs();
-    push_integer(out, magnitude / 1000);
-    let fraction = magnitude % 1000;
+    let mut text = [0; TIMESTAMP_BYTES_MAX];
+    let len = write_timestamp(&mut text, time_ms);
+    out.extend_from_slice(&text[..len]);
+}
+
+/// Writes a time to the start of `to`, and returns its length; see [`push_timestamp`]. Later bytes
+/// may change.
+pub fn write_timestamp(to: &mut [u8; TIMESTAMP_BYTES_MAX], time_ms: i64) -> usize {
+    to[0] = b'-';
+    let mut len = usize::from(time_ms < 0);
+    let (seconds, fraction) = (time_ms.unsigned_abs() / 1000, time_ms.unsigned_abs() % 1000);
+    len += write_whole(&mut to[len..], seconds);
     if fraction != 0 {
         let digit = |n: u64| b'0' + (n % 10) as u8;
-        out.extend_from_slice(&[b'.', digit(fraction / 100), digit(fraction / 10)]);
-        out.push(digit(fraction));
+        to[len..len + 4].copy_from_slice(&[
+            b'.',
+            digit(fraction / 100),
+            digit(fraction / 10),
+            digit(fraction),
+        ]);
+        len += 4;
     }
+    len
 }
 
 /// Writes a time in seconds, without trailing zeros: `5.1`.

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use engine::steps::Steps;
 
-use crate::number::{SAMPLE_BYTES_MAX, push_timestamp, write_sample_value};
+use crate::number::{SAMPLE_BYTES_MAX, write_sample_value, write_timestamp};
 
 /// Maximum number of cached times, which take half a MiB; longer grids encode each time again.
 const STEPS_HELD_MAX: usize = 16 << 10;
@@ -31,13 +31,12 @@ struct Opening {
 
 impl Opening {
     fn new(time_ms: i64) -> Opening {
-        let mut made = Vec::with_capacity(OPENING_BYTES_MAX);
-        made.extend_from_slice(b",[");
-        push_timestamp(&mut made, time_ms);
-        made.extend_from_slice(b",\"");
         let mut text = [0; OPENING_BYTES_MAX];
-        text[..made.len()].copy_from_slice(&made);
-        Opening { text, len: made.len() as u8 }
+        text[..2].copy_from_slice(b",[");
+        let time = text[2..].first_chunk_mut().expect("there is room for any time");
+        let end = 2 + write_timestamp(time, time_ms);
+        text[end..end + 2].copy_from_slice(b",\"");
+        Opening { text, len: end as u8 + 2 }
     }
 }
 
@@ -118,7 +117,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::number::push_sample_value;
+    use crate::number::{push_sample_value, push_timestamp};
 
     proptest! {
         #[test]

@@ -105,18 +105,52 @@ impl ValuePieces {
     }
 }
 
-/// Returns the end of the part that begins with a row: as many rows as have [`PART_POINTS`] points
-/// together, and at least one unless there are no more. Steps without a point do not count.
-fn part_end(rows: &[Row], first: usize) -> usize {
+/// Returns the end of the part that begins with an item: as many items as have [`PART_POINTS`] points
+/// together, and at least one unless there are no more.
+fn part_end<T>(items: &[T], first: usize, points_of: impl Fn(&T) -> usize) -> usize {
     let mut points = 0;
-    let fits = |row: &Row| {
-        let present: usize = row.presence.iter().map(|word| word.count_ones() as usize).sum();
-        points += present + row.labels.as_bytes().len() / POINT_LABEL_BYTES;
+    let fits = |item: &T| {
+        points += points_of(item);
         points <= PART_POINTS
     };
-    let rows = &rows[first..];
-    let count = rows.iter().map(fits).take_while(|fits| *fits).count();
-    first + count.max(1).min(rows.len())
+    let items = &items[first..];
+    let count = items.iter().map(fits).take_while(|fits| *fits).count();
+    first + count.max(1).min(items.len())
+}
+
+/// Points of a row with its labels; steps without a point do not count.
+fn row_points(row: &Row) -> usize {
+    let present: usize = row.presence.iter().map(|word| word.count_ones() as usize).sum();
+    present + row.labels.as_bytes().len() / POINT_LABEL_BYTES
+}
+
+/// Points of a sample with its labels. A bucket of a histogram is about as long as a point.
+fn sample_points((labels, value): &(Labels, SampleValue)) -> usize {
+    let points = match value {
+        SampleValue::Float(_) => 1,
+        SampleValue::Histogram(histogram) => 1 + histogram.heap_bytes() / size_of::<f64>(),
+    };
+    points + labels.as_bytes().len() / POINT_LABEL_BYTES
+}
+
+/// Returns the parts of a vector from a sample on.
+fn vector_parts(samples: Vec<(Labels, SampleValue)>, time_ms: i64, mut first: usize) -> Parts {
+    let samples = Arc::new(samples);
+    Box::new(std::iter::from_fn(move || {
+        let range = first..part_end(&samples, first, sample_points);
+        let is_more = !range.is_empty();
+        first = range.end;
+        let samples = Arc::clone(&samples);
+        let encode = move || {
+            let mut out = Vec::with_capacity(PART_BYTES);
+            for index in range {
+                let (labels, value) = &samples[index];
+                push_sample(&mut out, index, labels, time_ms, value);
+            }
+            out
+        };
+        is_more.then(|| Box::new(encode) as Part)
+    }))
 }
 
 /// Rows of a grid that one thread encodes.
@@ -126,6 +160,28 @@ struct GridPart {
     /// Next point of the first row.
     point_index: usize,
     has_points: bool,
+}
+
+/// Returns the parts of a grid from a point of a row on.
+fn grid_parts(
+    grid: Arc<(Vec<Row>, Times)>,
+    start: usize,
+    point_index: usize,
+    has_points: bool,
+) -> Parts {
+    let mut first = start;
+    Box::new(std::iter::from_fn(move || {
+        let rows = first..part_end(&grid.0, first, row_points);
+        let is_begun = first == start;
+        first = rows.end;
+        let part = GridPart {
+            grid: Arc::clone(&grid),
+            rows,
+            point_index: if is_begun { point_index } else { 0 },
+            has_points: is_begun && has_points,
+        };
+        (!part.rows.is_empty()).then(|| Box::new(move || part.encode()) as Part)
+    }))
 }
 
 impl GridPart {
@@ -148,32 +204,21 @@ impl Pieces for ValuePieces {
         self.value.bytes()
     }
 
-    /// Splits grids of floats. A row with histograms may be longer than a part should be.
+    /// Splits vectors, and grids of floats. A row with histograms may be longer than a part should be.
     fn into_parts(mut self) -> Result<Parts, Self> {
-        let (Value::Grid { steps, rows }, Some(start)) = (&mut self.value, self.series_index)
-        else {
-            return Err(self);
+        let Some(start) = self.series_index else { return Err(self) };
+        let is_float_row = |row: &Row| row.histograms.is_empty();
+        let parts = match &mut self.value {
+            Value::Vector { time_ms, samples } => {
+                vector_parts(std::mem::take(samples), *time_ms, start)
+            }
+            Value::Grid { steps, rows } if rows.iter().all(is_float_row) => {
+                let times = self.times.take().unwrap_or_else(|| Times::new(*steps));
+                let grid = Arc::new((std::mem::take(rows), times));
+                grid_parts(grid, start, self.point_index, self.has_points)
+            }
+            _ => return Err(self),
         };
-        if rows.iter().any(|row| !row.histograms.is_empty()) {
-            return Err(self);
-        }
-        let (steps, rows) = (*steps, std::mem::take(rows));
-        let times = self.times.take().unwrap_or_else(|| Times::new(steps));
-        let grid = Arc::new((rows, times));
-        let (point_index, has_points) = (self.point_index, self.has_points);
-        let mut first = start;
-        let parts = std::iter::from_fn(move || {
-            let rows = first..part_end(&grid.0, first);
-            let is_begun = first == start;
-            first = rows.end;
-            let part = GridPart {
-                grid: Arc::clone(&grid),
-                rows,
-                point_index: if is_begun { point_index } else { 0 },
-                has_points: is_begun && has_points,
-            };
-            (!part.rows.is_empty()).then(|| Box::new(move || part.encode()) as Part)
-        });
         let tail: Part = Box::new(move || {
             let mut out = Vec::new();
             self.push_tail(&mut out);
@@ -698,6 +743,35 @@ mod tests {
         assert_eq!(read["result"][0]["histograms"], serde_json::Value::from(histograms));
     }
 
+    /// Asserts that the pieces from each one on are the same as parts, in any order of encoding.
+    /// Returns their number.
+    fn check_parts(value: &dyn Fn() -> Value) -> usize {
+        let output = || QueryOutput {
+            value: value(),
+            annotations: Annotations::default(),
+            stats: QueryStats::default(),
+            explained: None,
+            step_stats: None,
+        };
+        let expected = encode_value(output());
+        let mut pieces_before = 1;
+        loop {
+            let mut pieces = ValuePieces::new(output(), None);
+            let mut text = Vec::new();
+            if !(0..pieces_before).all(|_| pieces.push_next(&mut text)) {
+                return pieces_before;
+            }
+            let Ok(parts) = pieces.into_parts() else { panic!("it has parts") };
+            let parts: Vec<Part> = parts.collect();
+            assert!(parts.len() > 1 || pieces_before > 1, "it has several parts");
+            let mut encoded: Vec<Vec<u8>> = parts.into_iter().rev().map(|part| part()).collect();
+            encoded.reverse();
+            text.extend(encoded.concat());
+            assert!(text == expected, "after {pieces_before} pieces");
+            pieces_before += 1;
+        }
+    }
+
     #[test]
     fn parts_of_a_grid_are_its_pieces_in_any_order_of_encoding() {
         let count = 3 * PIECE_POINTS + 7;
@@ -709,36 +783,37 @@ mod tests {
             let values = (0..count).map(|i| (i * number) as f64).collect();
             Row { labels: up(), values, presence, histograms: Vec::new() }
         };
-        let rows: Vec<Row> = (0..3 * PART_POINTS / count).map(row_of).collect();
-        let output = |rows: &[Row]| QueryOutput {
-            value: Value::Grid { steps, rows: rows.to_vec() },
+        let mut rows: Vec<Row> = (0..3 * PART_POINTS / count).map(row_of).collect();
+        let pieces_count = check_parts(&|| Value::Grid { steps, rows: rows.clone() });
+        assert!(pieces_count > rows.len());
+        rows[1].histograms = vec![None; count];
+        let output = QueryOutput {
+            value: Value::Grid { steps, rows },
             annotations: Annotations::default(),
             stats: QueryStats::default(),
             explained: None,
             step_stats: None,
         };
-        let expected = encode_value(output(&rows));
-        let mut pieces_before = 1;
-        loop {
-            let mut pieces = ValuePieces::new(output(&rows), None);
-            let mut text = Vec::new();
-            if !(0..pieces_before).all(|_| pieces.push_next(&mut text)) {
-                break;
-            }
-            let Ok(parts) = pieces.into_parts() else { panic!("a grid of floats has parts") };
-            let parts: Vec<Part> = parts.collect();
-            let mut encoded: Vec<Vec<u8>> = parts.into_iter().rev().map(|part| part()).collect();
-            encoded.reverse();
-            text.extend(encoded.concat());
-            assert!(text == expected, "after {pieces_before} pieces");
-            pieces_before += 1;
-        }
-        assert!(pieces_before > rows.len());
-        let mut rows = rows;
-        rows[1].histograms = vec![None; count];
-        let mut pieces = ValuePieces::new(output(&rows), None);
+        let mut pieces = ValuePieces::new(output, None);
         assert!(pieces.push_next(&mut Vec::new()));
         assert!(pieces.into_parts().is_err());
+    }
+
+    #[test]
+    fn parts_of_a_vector_are_its_pieces_in_any_order_of_encoding() {
+        let spans = vec![Span { offset: 0, length: 400 }];
+        let histogram = Arc::new(Histogram {
+            positive_spans: spans,
+            positive_counts: vec![3.0; 400],
+            ..Histogram::default()
+        });
+        let sample = |number: usize| match number % 5 {
+            0 => (up(), SampleValue::from(Arc::clone(&histogram))),
+            _ => (up(), SampleValue::from(number as f64)),
+        };
+        let samples: Vec<_> = (0..99).map(sample).collect();
+        let pieces_count = check_parts(&|| Value::Vector { time_ms: 7, samples: samples.clone() });
+        assert_eq!(pieces_count, samples.len() + 2);
     }
 
     #[test]
@@ -750,7 +825,7 @@ mod tests {
         };
         let ends = |rows: &[Row]| {
             let next = |first: &usize| {
-                let end = part_end(rows, *first);
+                let end = part_end(rows, *first, row_points);
                 (end > *first).then_some(end)
             };
             std::iter::successors(next(&0), next).collect::<Vec<_>>()

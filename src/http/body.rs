@@ -15,6 +15,11 @@ use crate::query::sending::{Answered, IsLong, Sending, SentBody};
 /// Bytes that are encoded before they are sent.
 const CHUNK_BYTES: usize = 64 << 10;
 
+/// Room for a chunk, which ends with the piece that exceeds [`CHUNK_BYTES`].
+const CHUNK_ROOM: usize = CHUNK_BYTES + CHUNK_BYTES / 4;
+/// Bytes of text per byte of data, about: a point of a grid has 8 bytes, and 24 as text.
+const TEXT_PER_BYTE: u64 = 3;
+
 /// Returns a response with an encoded body.
 pub(crate) fn whole(bytes: Vec<u8>, work: impl Answered) -> Response {
     let sending = work.into_sending(bytes.len() as u64);
@@ -75,12 +80,13 @@ fn tail(warnings: &[String], infos: &[String]) -> Vec<u8> {
 
 /// Returns a response of a head, pieces and a tail, which is encoded while it is sent.
 pub(crate) fn streamed<P: Pieces>(
-    first: Vec<u8>,
+    mut first: Vec<u8>,
     data: P,
     tail: Vec<u8>,
     work: impl Answered,
 ) -> Response {
     let bytes = data.bytes();
+    first.reserve(bytes.saturating_mul(TEXT_PER_BYTE).min(CHUNK_ROOM as u64) as usize);
     let mut envelope = Envelope { data, tail, is_finished: false };
     let first = envelope.fill(first);
     if envelope.is_finished {
@@ -135,7 +141,7 @@ impl<P: Pieces> Envelope<P> {
     }
 
     fn next(&mut self) -> Option<Vec<u8>> {
-        let chunk = || Vec::with_capacity(CHUNK_BYTES + CHUNK_BYTES / 4);
+        let chunk = || Vec::with_capacity(CHUNK_ROOM);
         (!self.is_finished).then(|| self.fill(chunk()))
     }
 }
