@@ -140,6 +140,13 @@ fn range_lengths() -> impl Strategy<Value = i64> {
 }
 
 impl Case {
+    /// Returns a case for subqueries with many steps in each step of the query: few short ranges,
+    /// far apart.
+    pub fn with_few_ranges(self) -> Case {
+        let (range_ms, step_ms) = (self.range_ms.min(10_000), self.step_ms.max(10_000));
+        Case { range_ms, step_ms, count: self.count.min(20), ..self }
+    }
+
     pub fn run(&self, data: &[(Labels, Samples)], query: &str) -> QueryOutput {
         self.run_on(&source(data), query)
     }

@@ -274,6 +274,20 @@ proptest! {
     }
 
     #[test]
+    fn subqueries_have_many_steps_per_step(
+        case in cases(),
+        step_ms in 20i64..100,
+        function in 0usize..FUNCTIONS.len(),
+    ) {
+        let bench = Bench::new(&case.with_few_ranges());
+        let looks = bench.looks(bench.shifts()[0]);
+        let range = format!("m[{}ms:{step_ms}ms]", bench.case.range_ms);
+        bench.check_functions(&[FUNCTIONS[function]], &range, &looks, true, |samples, look| {
+            subquery(samples, look, step_ms, &instant)
+        });
+    }
+
+    #[test]
     fn subqueries_take_any_expression(
         case in cases(),
         form in 0usize..6,

@@ -367,7 +367,7 @@ mod tests {
             buffer.extend(&times, &values);
             read = next;
             let (mut row, mut presence) = (vec![0.0; count], vec![0; count.div_ceil(64)]);
-            let steps = RowSteps { first, done: 0 };
+            let steps = RowSteps { first, done: 0, end: count };
             buffer
                 .roll(&mut kernel, &ranges, steps, &mut row, &mut presence, &mut checkpoint)
                 .expect("there is no limit");

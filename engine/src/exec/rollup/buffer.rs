@@ -10,7 +10,7 @@ use model::{
 use crate::error::QueryError;
 use crate::exec::rollup::alike::{self, AlikeRanges};
 use crate::exec::rollup::facts::{FoundWindows, KnownWindows};
-use crate::steps::{LookTimes, Reach};
+use crate::steps::{LookTimes, Reach, Steps};
 use crate::tile::set_all_present;
 
 /// Maximum number of remaining samples for which dropping earlier ones is always worthwhile.
@@ -23,6 +23,8 @@ pub(super) struct RowSteps {
     pub(super) first: usize,
     /// Number of steps at the front that have their values.
     pub(super) done: usize,
+    /// Number of steps up to the end of those to compute.
+    pub(super) end: usize,
 }
 
 /// Decoded samples of one series: in the current range, and read ahead.
@@ -302,6 +304,20 @@ impl Buffer {
         self.even_from = self.times.len();
     }
 
+    /// Appends samples at some steps, without staleness markers.
+    pub(super) fn extend_at(&mut self, steps: Steps, values: &[f64]) {
+        let start = self.times.len();
+        self.times.extend((0..values.len()).map(|at| steps.time(at)));
+        self.values.extend_from_slice(values);
+        let goes_on = self.even_from < start
+            && self.even_step_ms == steps.step_ms
+            && steps.start_ms - self.times[start - 1] == steps.step_ms;
+        if !goes_on {
+            self.even_from = start;
+            self.even_step_ms = steps.step_ms;
+        }
+    }
+
     /// Empties the buffer for another series.
     pub(super) fn emptied(mut self) -> Buffer {
         self.times.clear();
@@ -378,6 +394,7 @@ impl Buffer {
         checkpoint: &mut Checkpoint,
     ) -> Result<(), QueryError> {
         let mut at = steps.done;
+        let values = &mut values[..steps.end];
         while at < values.len() {
             let (step, end) = (steps.first + at, (at / 64 * 64 + 64).min(values.len()));
             if K::ROLLS_ALIKE {

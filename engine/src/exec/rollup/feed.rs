@@ -14,6 +14,10 @@ use crate::exec::selector::series_cursor::{ROWS_AHEAD, SeriesCursor, WantedSerie
 use crate::steps::Steps;
 use crate::tile::{HistogramCell, Tile, TileShape};
 
+/// Tiles of a subquery that are pulled before values that no range needs are dropped, so that those
+/// of a row stay in the CPU cache.
+const TILES_AT_ONCE: usize = 64;
+
 /// Source of a reader's samples.
 pub(super) enum Feed<'a> {
     /// One cursor per row.
@@ -61,17 +65,23 @@ impl<'a> GridRow<'a> {
         self.presence.iter().map(|word| word.count_ones() as usize).sum()
     }
 
-    /// Returns timestamps and values of the floats, ascending.
-    pub(super) fn floats(&self) -> impl Iterator<Item = (i64, f64)> {
-        self.presence.iter().enumerate().flat_map(move |(word_index, word)| {
-            let mut bits = *word;
-            std::iter::from_fn(move || {
-                let index = (bits != 0).then(|| bits.trailing_zeros() as usize)?;
-                bits &= bits - 1;
-                let index = word_index * 64 + index;
-                Some((self.steps.time(self.first_step + index), self.values[index]))
-            })
-        })
+    /// Calls `push` with the steps and values of each run of floats within a word of presence,
+    /// ascending.
+    pub(super) fn each_float_run(&self, mut push: impl FnMut(Steps, &[f64])) {
+        for (word_index, word) in self.presence.iter().enumerate() {
+            let (mut bits, mut at) = (*word, word_index * 64);
+            while bits != 0 {
+                let absent = bits.trailing_zeros();
+                bits >>= absent;
+                let count = bits.trailing_ones();
+                bits = bits.checked_shr(count).unwrap_or(0);
+                at += absent as usize;
+                let end = at + count as usize;
+                let start_ms = self.steps.time(self.first_step + at);
+                push(Steps { start_ms, count: end - at, ..self.steps }, &self.values[at..end]);
+                at = end;
+            }
+        }
     }
 
     /// Returns timestamps and histograms, ascending.
@@ -201,6 +211,14 @@ impl<'a> CursorFeed<'a> {
 }
 
 impl GridFeed<'_> {
+    /// Returns the number of outer steps, `step_ms` apart, for which about [`TILES_AT_ONCE`] are
+    /// pulled.
+    pub(super) fn steps_at_once(&self, step_ms: i64) -> usize {
+        let inner_count = (step_ms / self.steps.step_ms.max(1)).max(1);
+        let pulled_count = TILES_AT_ONCE * self.width;
+        (pulled_count / usize::try_from(inner_count).unwrap_or(usize::MAX)).max(1)
+    }
+
     /// Calls `push` with the values of each row up to `until_ms`, and possibly with later values.
     pub(super) fn pull(
         &mut self,

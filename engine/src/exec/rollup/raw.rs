@@ -97,7 +97,7 @@ fn read(
     match feed {
         Feed::Grid(mut grid) => grid.pull(until_ms, intake, |_, samples| {
             buffer.make_room(samples.float_count(), reservation)?;
-            samples.floats().for_each(|(time_ms, value)| buffer.push(time_ms, value));
+            samples.each_float_run(|steps, values| buffer.extend_at(steps, values));
             for (time_ms, histogram) in samples.histograms() {
                 reservation.grow(bytes(histogram))?;
                 read.histograms.push((time_ms, Arc::clone(histogram)));

@@ -103,17 +103,34 @@ impl<K: Kernel> TileReader for RollupReader<'_, K> {
             Feed::Grid(_) => Checkpoint::new(budget),
         };
         let mut checkpoint = Checkpoint::new(budget);
+        // Steps for which no grid pulls samples.
+        let mut rest = 0_usize;
         if let Feed::Grid(grid) = feed {
-            grid.pull(until_ms, &mut intake, |row, samples| {
-                rows[row].take_grid(operator, samples, reservation)
-            })?;
+            let at_once = grid.steps_at_once(operator.steps.step_ms);
+            loop {
+                let end = rest.saturating_add(at_once).min(step_count);
+                let until_ms = operator.ranges.until_ms(*step + end - 1);
+                grid.pull(until_ms, &mut intake, |row, samples| {
+                    rows[row].take_grid(operator, samples, reservation)
+                })?;
+                if end == step_count {
+                    break;
+                }
+                let steps = RowSteps { first: *step, done: rest, end };
+                for (index, row) in rows.iter_mut().enumerate() {
+                    row.charge_kernel(reservation)?;
+                    row.roll(operator, steps, tile, index, &mut checkpoint)?;
+                    row.settle(reservation)?;
+                }
+                rest = end;
+            }
         }
         for index in 0..rows.len() {
             if let Feed::Cursors(feed) = feed {
                 feed.prefetch(index + 1, rows[index + 1..].iter().map(|row| row.series));
             }
             let row = &mut rows[index];
-            let mut done = 0;
+            let mut done = rest;
             if let Feed::Cursors(feed) = feed {
                 done = row.put_known(operator, feed, *step, tile, index, &mut intake)?;
                 if done == step_count {
@@ -132,7 +149,8 @@ impl<K: Kernel> TileReader for RollupReader<'_, K> {
                 })?;
             }
             row.charge_kernel(reservation)?;
-            row.roll(operator, RowSteps { first: *step, done }, tile, index, &mut checkpoint)?;
+            let steps = RowSteps { first: *step, done, end: step_count };
+            row.roll(operator, steps, tile, index, &mut checkpoint)?;
             row.settle(reservation)?;
             if is_last {
                 // For the next row: sequential reads hold one row at a time.
@@ -212,9 +230,7 @@ impl<K: Kernel> Row<K> {
         reservation: &mut Reservation,
     ) -> Result<(), QueryError> {
         self.buffer.make_room(samples.float_count(), reservation)?;
-        for (time_ms, value) in samples.floats() {
-            self.buffer.push(time_ms, value);
-        }
+        samples.each_float_run(|steps, values| self.buffer.extend_at(steps, values));
         for (timestamp_ms, histogram) in samples.histograms() {
             let mixed = self.mixed.get_or_insert_with(|| operator.mixed(&self.buffer));
             let histogram = Arc::clone(histogram);
@@ -267,22 +283,14 @@ impl<K: Kernel> Row<K> {
         let Row { series, buffer, kernel, mixed, .. } = self;
         let Some(kernel) = kernel else { return Ok(()) };
         let ranges = &operator.ranges;
-        checkpoint.work(tile.steps())?;
-        assert!(steps.done == 0 || mixed.is_none(), "facts are of floats alone");
+        checkpoint.work(steps.end - steps.done)?;
         match mixed {
             None => {
                 let (values, presence) = tile.row_mut(index);
                 buffer.roll(kernel, ranges, steps, values, presence, checkpoint)?;
             }
             Some(mixed) => {
-                mixed.roll(
-                    FloatRoll { buffer, kernel },
-                    ranges,
-                    steps.first,
-                    tile,
-                    index,
-                    checkpoint,
-                )?;
+                mixed.roll(FloatRoll { buffer, kernel }, ranges, steps, tile, index, checkpoint)?;
                 let name = operator.origin.metric_name(*series);
                 mixed.report(&operator.ctx, &operator.mixing, name);
             }

@@ -282,20 +282,20 @@ impl Mixed {
         &mut self,
         FloatRoll { buffer, kernel }: FloatRoll<'_, K>,
         ranges: &Ranges,
-        first_step: usize,
+        steps: RowSteps,
         tile: &mut Tile,
         row: usize,
         checkpoint: &mut Checkpoint,
     ) -> Result<(), QueryError> {
         let place = buffer.place();
+        let first_step = steps.first;
         if self.kernel.follows_floats() {
             let (values, presence) = tile.row_mut(row);
-            let steps = RowSteps { first: first_step, done: 0 };
             buffer.roll(kernel, ranges, steps, values, presence, checkpoint)?;
         }
         let samples = buffer.samples();
         let Range { start: mut lo, end: mut hi } = place;
-        for index in 0..tile.steps() {
+        for index in steps.done..steps.end {
             let end_ms = ranges.times.time(first_step + index);
             let start_ms = end_ms.saturating_sub(ranges.range_ms);
             let until_ms = ranges.until_ms(first_step + index);
