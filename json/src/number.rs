@@ -5,8 +5,7 @@ const DIGITS_MAX: usize = 17;
 /// Maximum length of a sample value without quotes: `-0.0000012345678901234567` has 25 bytes. The
 /// rest is room for digits that are written eight at a time.
 pub const SAMPLE_BYTES_MAX: usize = 32;
-/// Maximum length of a time, `-9223372036854775.808`, which has room for digits that are written eight
-/// at a time.
+/// Maximum length of a time, `-9223372036854775.808`. Digits are written eight at a time within it.
 pub const TIMESTAMP_BYTES_MAX: usize = 21;
 /// Maximum whole number whose digits are the shortest ones.
 const WHOLE_MAX: f64 = 9_007_199_254_740_992.0;

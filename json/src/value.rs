@@ -24,6 +24,8 @@ const PIECE_POINTS: usize = 512;
 const PART_POINTS: usize = 8192;
 /// Bytes of packed labels that count as a point of a part.
 const POINT_LABEL_BYTES: usize = 32;
+/// Points that the rest of a sample's text counts as.
+const SAMPLE_POINTS: usize = 2;
 /// Bytes of such a part, about.
 const PART_BYTES: usize = 256 << 10;
 
@@ -105,8 +107,8 @@ impl ValuePieces {
     }
 }
 
-/// Returns the end of the part that begins with an item: as many items as have [`PART_POINTS`] points
-/// together, and at least one unless there are no more.
+/// Returns the end of the part that begins with an item: as many items as have [`PART_POINTS`]
+/// points together, and at least one unless there are no more.
 fn part_end<T>(items: &[T], first: usize, points_of: impl Fn(&T) -> usize) -> usize {
     let mut points = 0;
     let fits = |item: &T| {
@@ -127,29 +129,41 @@ fn row_points(row: &Row) -> usize {
 /// Points of a sample with its labels. A bucket of a histogram is about as long as a point.
 fn sample_points((labels, value): &(Labels, SampleValue)) -> usize {
     let points = match value {
-        SampleValue::Float(_) => 1,
-        SampleValue::Histogram(histogram) => 1 + histogram.heap_bytes() / size_of::<f64>(),
+        SampleValue::Float(_) => SAMPLE_POINTS,
+        SampleValue::Histogram(histogram) => {
+            SAMPLE_POINTS + histogram.heap_bytes() / size_of::<f64>()
+        }
     };
     points + labels.as_bytes().len() / POINT_LABEL_BYTES
 }
 
-/// Returns the parts of a vector from a sample on.
-fn vector_parts(samples: Vec<(Labels, SampleValue)>, time_ms: i64, mut first: usize) -> Parts {
-    let samples = Arc::new(samples);
-    Box::new(std::iter::from_fn(move || {
-        let range = first..part_end(&samples, first, sample_points);
-        let is_more = !range.is_empty();
+/// Returns the items of each part, from an item on.
+fn part_ranges(
+    mut first: usize,
+    end_of: impl Fn(usize) -> usize,
+) -> impl Iterator<Item = Range<usize>> {
+    std::iter::from_fn(move || {
+        let range = first..end_of(first);
         first = range.end;
+        (!range.is_empty()).then_some(range)
+    })
+}
+
+/// Returns the parts of a vector from a sample on.
+fn vector_parts(samples: Vec<(Labels, SampleValue)>, time_ms: i64, first: usize) -> Parts {
+    let samples = Arc::new(samples);
+    let of_ends = Arc::clone(&samples);
+    let ranges = part_ranges(first, move |first| part_end(&of_ends, first, sample_points));
+    Box::new(ranges.map(move |range| {
         let samples = Arc::clone(&samples);
-        let encode = move || {
+        Box::new(move || {
             let mut out = Vec::with_capacity(PART_BYTES);
             for index in range {
                 let (labels, value) = &samples[index];
                 push_sample(&mut out, index, labels, time_ms, value);
             }
             out
-        };
-        is_more.then(|| Box::new(encode) as Part)
+        }) as Part
     }))
 }
 
@@ -169,18 +183,17 @@ fn grid_parts(
     point_index: usize,
     has_points: bool,
 ) -> Parts {
-    let mut first = start;
-    Box::new(std::iter::from_fn(move || {
-        let rows = first..part_end(&grid.0, first, row_points);
-        let is_begun = first == start;
-        first = rows.end;
+    let of_ends = Arc::clone(&grid);
+    let ranges = part_ranges(start, move |first| part_end(&of_ends.0, first, row_points));
+    Box::new(ranges.map(move |rows| {
+        let is_begun = rows.start == start;
         let part = GridPart {
             grid: Arc::clone(&grid),
             rows,
             point_index: if is_begun { point_index } else { 0 },
             has_points: is_begun && has_points,
         };
-        (!part.rows.is_empty()).then(|| Box::new(move || part.encode()) as Part)
+        Box::new(move || part.encode()) as Part
     }))
 }
 
@@ -204,7 +217,8 @@ impl Pieces for ValuePieces {
         self.value.bytes()
     }
 
-    /// Splits vectors, and grids of floats. A row with histograms may be longer than a part should be.
+    /// Splits vectors and grids of floats. Grids with histograms are not split, because one row may
+    /// exceed a part.
     fn into_parts(mut self) -> Result<Parts, Self> {
         let Some(start) = self.series_index else { return Err(self) };
         let is_float_row = |row: &Row| row.histograms.is_empty();
@@ -763,7 +777,8 @@ mod tests {
             }
             let Ok(parts) = pieces.into_parts() else { panic!("it has parts") };
             let parts: Vec<Part> = parts.collect();
-            assert!(parts.len() > 1 || pieces_before > 1, "it has several parts");
+            // The last one is the tail.
+            assert!(parts.len() > 2 || pieces_before > 1, "it has several parts");
             let mut encoded: Vec<Vec<u8>> = parts.into_iter().rev().map(|part| part()).collect();
             encoded.reverse();
             text.extend(encoded.concat());
@@ -811,7 +826,7 @@ mod tests {
             0 => (up(), SampleValue::from(Arc::clone(&histogram))),
             _ => (up(), SampleValue::from(number as f64)),
         };
-        let samples: Vec<_> = (0..99).map(sample).collect();
+        let samples: Vec<_> = (0..299).map(sample).collect();
         let pieces_count = check_parts(&|| Value::Vector { time_ms: 7, samples: samples.clone() });
         assert_eq!(pieces_count, samples.len() + 2);
     }

@@ -17,8 +17,6 @@ const CHUNK_BYTES: usize = 64 << 10;
 
 /// Room for a chunk, which ends with the piece that exceeds [`CHUNK_BYTES`].
 const CHUNK_ROOM: usize = CHUNK_BYTES + CHUNK_BYTES / 4;
-/// Bytes of text per byte of data, about: a point of a grid has 8 bytes, and 24 as text.
-const TEXT_PER_BYTE: u64 = 3;
 
 /// Returns a response with an encoded body.
 pub(crate) fn whole(bytes: Vec<u8>, work: impl Answered) -> Response {
@@ -86,7 +84,7 @@ pub(crate) fn streamed<P: Pieces>(
     work: impl Answered,
 ) -> Response {
     let bytes = data.bytes();
-    first.reserve(bytes.saturating_mul(TEXT_PER_BYTE).min(CHUNK_ROOM as u64) as usize);
+    first.reserve(bytes.min(CHUNK_ROOM as u64) as usize);
     let mut envelope = Envelope { data, tail, is_finished: false };
     let first = envelope.fill(first);
     if envelope.is_finished {

@@ -27,24 +27,45 @@ pub(super) struct Methods {
     filter: MethodFilter,
     /// Value of the header `Allow`.
     allow: &'static str,
+    admission: Admission,
+}
+
+/// Clients that an endpoint admits.
+#[derive(Clone, Copy)]
+pub(super) struct Admission {
     /// Access of read-only users.
     readers: Readers,
     tenants: TenantRule,
 }
 
+impl Admission {
+    /// Admits all clients.
+    pub(super) const ALL: Admission =
+        Admission { readers: Readers::All, tenants: TenantRule::Ignored };
+}
+
 const fn methods(filter: MethodFilter, allow: &'static str) -> Methods {
-    Methods { filter, allow, readers: Readers::Safe, tenants: TenantRule::Required }
+    let admission = Admission { readers: Readers::Safe, tenants: TenantRule::Required };
+    Methods { filter, allow, admission }
 }
 
 impl Methods {
     /// Returns the methods of an endpoint for the operator of all tenants.
     pub(super) const fn of_operator(self) -> Methods {
-        Methods { tenants: TenantRule::Refused, ..self }
+        self.with_tenants(TenantRule::Refused)
     }
 
     /// Returns the methods of an endpoint without data.
     pub(super) const fn without_data(self) -> Methods {
-        Methods { tenants: TenantRule::Ignored, ..self }
+        self.with_tenants(TenantRule::Ignored)
+    }
+
+    const fn with_tenants(self, tenants: TenantRule) -> Methods {
+        Methods { admission: Admission { tenants, ..self.admission }, ..self }
+    }
+
+    const fn with_readers(self, readers: Readers) -> Methods {
+        Methods { admission: Admission { readers, ..self.admission }, ..self }
     }
 }
 
@@ -59,20 +80,17 @@ pub(super) const GET_POST_PUT: Methods = methods(
     "GET, OPTIONS, POST, PUT",
 );
 /// Endpoints that read, with parameters in the URL or in a form.
-pub(super) const READ: Methods = Methods {
-    filter: MethodFilter::GET.or(MethodFilter::POST),
-    allow: "GET, OPTIONS, POST",
-    readers: Readers::All,
-    tenants: TenantRule::Required,
-};
+pub(super) const READ: Methods =
+    methods(MethodFilter::GET.or(MethodFilter::POST), "GET, OPTIONS, POST")
+        .with_readers(Readers::All);
 /// Endpoints that read, with parameters in the body.
-pub(super) const READ_POST: Methods = Methods { readers: Readers::All, ..POST };
+pub(super) const READ_POST: Methods = POST.with_readers(Readers::All);
 /// Expensive endpoints that reveal internals.
-pub(super) const INSPECT: Methods = Methods { readers: Readers::None, ..READ };
+pub(super) const INSPECT: Methods = READ.with_readers(Readers::None);
 
 /// Properties of a group of endpoints.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Group {
+pub(super) struct EndpointGroup {
     /// True if requests are rejected until the log is replayed, and while the server stops.
     pub(super) needs_data: bool,
     /// True if responses have CORS headers.
@@ -83,32 +101,32 @@ pub(super) struct Group {
 pub(super) struct Routes {
     router: Router<Arc<Shared>>,
     shared: Arc<Shared>,
-    group: Group,
+    group: EndpointGroup,
 }
 
 impl Routes {
-    /// Returns no routes.
-    pub(super) fn new(shared: &Arc<Shared>) -> Routes {
-        let group = Group { needs_data: true, has_cors: false };
+    /// Returns no routes; the first endpoints will be in `group`.
+    pub(super) fn new(shared: &Arc<Shared>, group: EndpointGroup) -> Routes {
         Routes { router: Router::new(), shared: Arc::clone(shared), group }
     }
 
     /// Sets the group of the endpoints that are added next.
-    pub(super) fn in_group(self, group: Group) -> Routes {
+    pub(super) fn in_group(self, group: EndpointGroup) -> Routes {
         Routes { group, ..self }
     }
 
-    /// Adds an endpoint with handlers for all methods.
+    /// Adds an endpoint whose requests pass its rules before its handlers.
     pub(super) fn route(
         self,
         path: &str,
-        methods: Methods,
+        admission: Admission,
         handlers: MethodRouter<Arc<Shared>>,
     ) -> Routes {
         let Routes { router, shared, group } = self;
         let path_label = Arc::from(path);
-        let endpoint = Endpoint { path: path_label, methods, group, shared: Arc::clone(&shared) };
-        let handlers = handlers.layer(from_fn_with_state(Arc::new(endpoint), answer));
+        let rules =
+            EndpointRules { path: path_label, admission, group, shared: Arc::clone(&shared) };
+        let handlers = handlers.layer(from_fn_with_state(Arc::new(rules), answer));
         Routes { router: router.route(path, handlers), shared, group }
     }
 
@@ -124,13 +142,13 @@ where
     H: Handler<T, Arc<Shared>>,
     T: 'static,
 {
-    let Methods { filter, allow, .. } = methods;
+    let Methods { filter, allow, admission } = methods;
     let other = move |method: Method, uri: Uri| async move { other_method(&method, &uri, allow) };
     let mut handlers = MethodRouter::new().on(filter, handler).fallback(other);
     if allow.contains("GET") && !allow.contains("HEAD") {
         handlers = handlers.on(MethodFilter::HEAD, other);
     }
-    routes.route(path, methods, handlers)
+    routes.route(path, admission, handlers)
 }
 
 /// Returns the response to a method without a handler.
@@ -146,45 +164,46 @@ pub(super) fn other_method(method: &Method, uri: &Uri, allow: &'static str) -> R
     response
 }
 
-/// Endpoint with its rules.
-struct Endpoint {
+/// Rules of an endpoint.
+struct EndpointRules {
     /// Path with placeholders, a label of metrics.
     path: Arc<str>,
-    methods: Methods,
-    group: Group,
+    admission: Admission,
+    group: EndpointGroup,
     shared: Arc<Shared>,
 }
 
-impl Endpoint {
-    /// Returns the response that rejects a request of a client without access to the endpoint.
-    fn refusal(&self, request: &mut Request) -> Option<Response> {
-        let Methods { readers, tenants, .. } = self.methods;
+impl EndpointRules {
+    /// Adds the tenants of a request to its client, or returns the response that rejects it.
+    fn admit(&self, request: &mut Request) -> Option<Response> {
+        let Admission { readers, tenants } = self.admission;
         let tenancy = self.shared.tenancy.as_ref();
-        tenants.refusal(tenancy, request).or_else(|| readers.refusal(request))
+        tenants.admit(tenancy, request).or_else(|| readers.refusal(request))
     }
 }
 
 /// Answers a request that passes the rules of its endpoint, and counts it.
 async fn answer(
-    State(endpoint): State<Arc<Endpoint>>,
+    State(rules): State<Arc<EndpointRules>>,
     mut request: Request,
     next: Next,
 ) -> Response {
     let started = Instant::now();
-    let Endpoint { path, group, shared, .. } = &*endpoint;
-    let response = match unready(shared).filter(|_| group.needs_data) {
-        Some(refusal) => refusal,
-        None => {
-            let origin = request.headers().get(header::ORIGIN).cloned();
-            let mut response = match endpoint.refusal(&mut request) {
-                Some(refusal) => refusal,
-                None => next.run(request).await,
-            };
-            if group.has_cors {
-                add_cors(shared, origin, response.headers_mut());
-            }
-            response
+    let EndpointRules { path, group, shared, .. } = &*rules;
+    let response = if group.needs_data
+        && let Some(refusal) = unready(shared)
+    {
+        refusal
+    } else {
+        let origin = request.headers().get(header::ORIGIN).filter(|_| group.has_cors).cloned();
+        let mut response = match rules.admit(&mut request) {
+            Some(refusal) => refusal,
+            None => next.run(request).await,
+        };
+        if group.has_cors {
+            add_cors(shared, origin, response.headers_mut());
         }
+        response
     };
     shared.metrics.request(path, response.status().as_u16(), started.elapsed());
     response

@@ -16,8 +16,8 @@ use tower_http::compression::predicate::{DefaultPredicate, NotForContentType, Pr
 use super::admin::{lifecycle, pprof, tsdb};
 use super::api::{exemplars, federate, labels, metadata, query, read, search, stubs};
 use super::endpoint::{
-    DELETE, GET, GET_HEAD, GET_POST_PUT, Group, INSPECT, POST, POST_PUT, READ, READ_POST, Routes,
-    add,
+    Admission, DELETE, EndpointGroup, GET, GET_HEAD, GET_POST_PUT, INSPECT, POST, POST_PUT, READ,
+    READ_POST, Routes, add,
 };
 use super::error::ApiError;
 use super::layers::encoders::Encoders;
@@ -36,25 +36,24 @@ use crate::tenancy::{Scope, with_tenants};
 
 /// Returns the router of the server.
 pub(crate) fn router(shared: Arc<Shared>) -> Router {
-    let routes = Routes::new(&shared);
-    let routes =
-        queries(lookups(statuses(routes.in_group(Group { needs_data: true, has_cors: true }))));
-    let routes = writes(routes.in_group(Group { needs_data: true, has_cors: false }));
-    let routes = statuses_always(routes.in_group(Group { needs_data: false, has_cors: true }));
-    let routes = pages(routes.in_group(Group { needs_data: false, has_cors: false }), &shared.args);
+    let group = |needs_data, has_cors| EndpointGroup { needs_data, has_cors };
+    let routes = queries(lookups(statuses(Routes::new(&shared, group(true, true)))));
+    let routes = writes(routes.in_group(group(true, false)));
+    let routes = statuses_always(routes.in_group(group(false, true)));
+    let routes = pages(routes.in_group(group(false, false)), &shared.args);
     let routes = routes.into_router().fallback(not_found).with_state(Arc::clone(&shared));
     let is_logged = shared.args.request_log;
     let encoders = Encoders::new(Arc::clone(shared.queries.memory()));
-    // As one layer: axum copies all inner layers of a route at each layer.
+    // As one layer: axum clones all inner layers of a route at each layer.
     let all = prefix::with_prefix(routes, &shared.args).layer((
-        from_fn_with_state((shared, encoders), around),
+        from_fn_with_state((shared, encoders), check_and_offload),
         CompressionLayer::new().compress_when(is_compressible()),
     ));
     if is_logged { all.layer(from_fn(request_log::log)) } else { all }
 }
 
 /// Checks the access, and moves the encoding of a long response to other threads.
-async fn around(
+async fn check_and_offload(
     State((shared, encoders)): State<(Arc<Shared>, Encoders)>,
     request: Request,
     next: Next,
@@ -172,7 +171,7 @@ fn statuses(mut routes: Routes) -> Routes {
     routes = add(routes, "/api/v1/admin/tsdb/snapshot", POST_PUT.of_operator(), tsdb::snapshot);
     // Preflight requests succeed for any path.
     let preflight = MethodRouter::new().options(|| async { StatusCode::NO_CONTENT });
-    routes.route("/api/v1/{*path}", GET.without_data(), preflight.fallback(not_found))
+    routes.route("/api/v1/{*path}", Admission::ALL, preflight.fallback(not_found))
 }
 
 pub(super) async fn not_found() -> Response {
@@ -190,8 +189,9 @@ pub(super) fn plain(status: StatusCode, text: impl Into<String>) -> Response {
 
 /// Returns the source of a client's queries: all series, or those of its tenants.
 ///
-/// Errors: the client has no tenant and needs one, or the store is not open, which the layer below answers before a handler, or this process
-/// has lost it, so its head becomes stale.
+/// Errors: the client has no tenant and needs one, or the store is not open, which
+/// [`endpoint`](super::endpoint) checks before a handler, or this process has lost it, so its head
+/// becomes stale.
 pub(crate) fn source_of(shared: &Shared, client: &Client) -> Result<Arc<dyn Source>, ApiError> {
     let whole = whole_source_of(shared)?;
     let source = match &shared.tenancy {

@@ -213,17 +213,15 @@ fn is_escaped(byte: u8) -> bool {
     matches!(byte, b'"' | b'<' | b'>' | b'\\' | b'^' | b'`' | b'{' | b'|' | b'}' | 0x80..)
 }
 
-/// Appends bytes of a target.
+/// Appends bytes of a target, with escapes.
 fn push_escaped(out: &mut Vec<u8>, bytes: &[u8]) {
     const HEX: &[u8; 16] = b"0123456789ABCDEF";
     for &byte in bytes {
-        match is_escaped(byte) {
-            false => out.push(byte),
-            true => out.extend_from_slice(&[
-                b'%',
-                HEX[usize::from(byte >> 4)],
-                HEX[usize::from(byte & 15)],
-            ]),
+        if is_escaped(byte) {
+            let (high, low) = (HEX[usize::from(byte >> 4)], HEX[usize::from(byte & 15)]);
+            out.extend_from_slice(&[b'%', high, low]);
+        } else {
+            out.push(byte);
         }
     }
 }

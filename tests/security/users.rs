@@ -176,6 +176,7 @@ fn read_only_users_change_nothing() {
         assert!(![401, 403].contains(&status(reader, ("POST", "/api/v1/read"))));
         assert_eq!(status(reader, ("GET", "/api/v1/write")), 405);
         assert_eq!(status(reader, ("POST", "/nowhere")), 404);
+        assert_eq!(status(reader, ("POST", "/api/v1/nowhere")), 404);
     }
     server.wait_for_log("user=grafana");
     // Rejected requests have no effect, and all work for an administrator; quit comes last.

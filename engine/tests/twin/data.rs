@@ -140,11 +140,11 @@ fn range_lengths() -> impl Strategy<Value = i64> {
 }
 
 impl Case {
-    /// Returns a case for subqueries with many steps in each step of the query: few short ranges,
-    /// far apart.
+    /// Returns a case for subqueries with many steps in each step of the query: few ranges, of
+    /// which some overlap.
     pub fn with_few_ranges(self) -> Case {
-        let (range_ms, step_ms) = (self.range_ms.min(10_000), self.step_ms.max(10_000));
-        Case { range_ms, step_ms, count: self.count.min(20), ..self }
+        let (range_ms, step_ms) = (self.range_ms.min(30_000), self.step_ms.max(10_000));
+        Case { range_ms, step_ms, count: self.count.min(12), ..self }
     }
 
     pub fn run(&self, data: &[(Labels, Samples)], query: &str) -> QueryOutput {

@@ -81,7 +81,7 @@ fn refused(refusal: Refusal, config: &WebConfig) -> Response {
 }
 
 /// Requests of an endpoint that read-only users may send.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy)]
 pub(crate) enum Readers {
     /// All: the endpoint only reads, with any method, as parameters may come as a form.
     All,
@@ -95,7 +95,12 @@ impl Readers {
     /// Returns the response that rejects a request of a read-only user.
     pub(crate) fn refusal(self, request: &Request) -> Option<Response> {
         let is_safe = matches!(*request.method(), Method::GET | Method::HEAD | Method::OPTIONS);
-        if self == Readers::All || self == Readers::Safe && is_safe {
+        let is_admitted = match self {
+            Readers::All => true,
+            Readers::Safe => is_safe,
+            Readers::None => false,
+        };
+        if is_admitted {
             return None;
         }
         let user = request.extensions().get::<User>().filter(|user| user.is_read_only)?;

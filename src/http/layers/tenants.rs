@@ -20,35 +20,36 @@ pub(crate) enum TenantRule {
 }
 
 impl TenantRule {
-    /// Returns the response that rejects a request, or adds its tenants to its client.
-    pub(crate) fn refusal(
+    /// Adds the tenants of a request to its client, or returns the response that rejects it.
+    pub(crate) fn admit(
         self,
         tenancy: Option<&Tenancy>,
         request: &mut Request,
     ) -> Option<Response> {
         let tenancy = tenancy?;
-        let error = match (self, request.method()) {
+        match self {
+            TenantRule::Ignored => return None,
             // Preflight requests have no headers of their own.
-            (TenantRule::Ignored, _) | (TenantRule::Required, &Method::OPTIONS) => return None,
-            (TenantRule::Required, _) => match tenancy.tenants(request.headers()) {
-                Ok(Some(tenants)) => {
-                    let client: Client = request.extensions().get().cloned().unwrap_or_default();
-                    request.extensions_mut().insert(client.with_scope(Scope::Tenants(tenants)));
-                    return None;
-                }
-                Ok(None) => ApiError::from(TenantError::Missing(tenancy.header().clone())),
-                Err(error) => ApiError::from(error),
-            },
-            (TenantRule::Refused, _) => match tenancy.tenants(request.headers()) {
-                Ok(None) => return None,
-                Ok(Some(tenants)) => {
-                    let path = request.uri().path();
-                    ApiError::forbidden(format!(
-                        "{path} is for the operator of all tenants, and not for the tenant {tenants}"
-                    ))
-                }
-                Err(error) => ApiError::from(error),
-            },
+            TenantRule::Required if request.method() == Method::OPTIONS => return None,
+            TenantRule::Required | TenantRule::Refused => {}
+        }
+        let error = match (self, tenancy.tenants(request.headers())) {
+            (_, Err(error)) => ApiError::from(error),
+            (TenantRule::Required, Ok(None)) => {
+                ApiError::from(TenantError::Missing(tenancy.header().clone()))
+            }
+            (TenantRule::Required, Ok(Some(tenants))) => {
+                let client: Client = request.extensions().get().cloned().unwrap_or_default();
+                request.extensions_mut().insert(client.with_scope(Scope::Tenants(tenants)));
+                return None;
+            }
+            (_, Ok(None)) => return None,
+            (_, Ok(Some(tenants))) => {
+                let path = request.uri().path();
+                ApiError::forbidden(format!(
+                    "{path} is for the operator of all tenants, and not for the tenant {tenants}"
+                ))
+            }
         };
         Some(error.into_response())
     }

@@ -10,7 +10,7 @@ use model::{
 use crate::error::QueryError;
 use crate::exec::rollup::alike::{self, AlikeRanges};
 use crate::exec::rollup::facts::{FoundWindows, KnownWindows};
-use crate::steps::{LookTimes, Reach, Steps};
+use crate::steps::{LookTimes, Reach};
 use crate::tile::set_all_present;
 
 /// Maximum number of remaining samples for which dropping earlier ones is always worthwhile.
@@ -23,7 +23,7 @@ pub(super) struct RowSteps {
     pub(super) first: usize,
     /// Number of steps at the front that have their values.
     pub(super) done: usize,
-    /// Number of steps up to the end of those to compute.
+    /// Index after the last step to compute.
     pub(super) end: usize,
 }
 
@@ -304,17 +304,16 @@ impl Buffer {
         self.even_from = self.times.len();
     }
 
-    /// Appends samples at some steps, without staleness markers.
-    pub(super) fn extend_at(&mut self, steps: Steps, values: &[f64]) {
+    /// Appends samples, `step_ms` apart from `start_ms` on, without staleness markers.
+    pub(super) fn extend_evenly(&mut self, start_ms: i64, step_ms: i64, values: &[f64]) {
         let start = self.times.len();
-        self.times.extend((0..values.len()).map(|at| steps.time(at)));
+        self.times.extend((0..values.len()).map(|at| start_ms + at as i64 * step_ms));
         self.values.extend_from_slice(values);
         let goes_on = self.even_from < start
-            && self.even_step_ms == steps.step_ms
-            && steps.start_ms - self.times[start - 1] == steps.step_ms;
+            && self.even_step_ms == step_ms
+            && start_ms - self.times[start - 1] == step_ms;
         if !goes_on {
-            self.even_from = start;
-            self.even_step_ms = steps.step_ms;
+            (self.even_from, self.even_step_ms) = (start, step_ms);
         }
     }
 

@@ -14,8 +14,8 @@ use crate::exec::selector::series_cursor::{ROWS_AHEAD, SeriesCursor, WantedSerie
 use crate::steps::Steps;
 use crate::tile::{HistogramCell, Tile, TileShape};
 
-/// Tiles of a subquery that are pulled before values that no range needs are dropped, so that those
-/// of a row stay in the CPU cache.
+/// Maximum number of inner tiles that are pulled before the ranges move over them, and values that
+/// are not needed are dropped. The values of a row then stay in the CPU cache.
 const TILES_AT_ONCE: usize = 64;
 
 /// Source of a reader's samples.
@@ -65,9 +65,9 @@ impl<'a> GridRow<'a> {
         self.presence.iter().map(|word| word.count_ones() as usize).sum()
     }
 
-    /// Calls `push` with the steps and values of each run of floats within a word of presence,
-    /// ascending.
-    pub(super) fn each_float_run(&self, mut push: impl FnMut(Steps, &[f64])) {
+    /// Calls `push` with the time of the first value, the distance of the times, and the values of
+    /// each run of floats within a word of presence, ascending.
+    pub(super) fn each_float_run(&self, mut push: impl FnMut(i64, i64, &[f64])) {
         for (word_index, word) in self.presence.iter().enumerate() {
             let (mut bits, mut at) = (*word, word_index * 64);
             while bits != 0 {
@@ -78,7 +78,7 @@ impl<'a> GridRow<'a> {
                 at += absent as usize;
                 let end = at + count as usize;
                 let start_ms = self.steps.time(self.first_step + at);
-                push(Steps { start_ms, count: end - at, ..self.steps }, &self.values[at..end]);
+                push(start_ms, self.steps.step_ms, &self.values[at..end]);
                 at = end;
             }
         }
@@ -211,10 +211,10 @@ impl<'a> CursorFeed<'a> {
 }
 
 impl GridFeed<'_> {
-    /// Returns the number of outer steps, `step_ms` apart, for which about [`TILES_AT_ONCE`] are
-    /// pulled.
+    /// Returns the number of outer steps, `step_ms` apart, that need about [`TILES_AT_ONCE`] inner
+    /// tiles.
     pub(super) fn steps_at_once(&self, step_ms: i64) -> usize {
-        let inner_count = (step_ms / self.steps.step_ms.max(1)).max(1);
+        let inner_count = (step_ms / self.steps.step_ms).max(1);
         let pulled_count = TILES_AT_ONCE * self.width;
         (pulled_count / usize::try_from(inner_count).unwrap_or(usize::MAX)).max(1)
     }

@@ -97,7 +97,9 @@ fn read(
     match feed {
         Feed::Grid(mut grid) => grid.pull(until_ms, intake, |_, samples| {
             buffer.make_room(samples.float_count(), reservation)?;
-            samples.each_float_run(|steps, values| buffer.extend_at(steps, values));
+            samples.each_float_run(|start_ms, step_ms, values| {
+                buffer.extend_evenly(start_ms, step_ms, values);
+            });
             for (time_ms, histogram) in samples.histograms() {
                 reservation.grow(bytes(histogram))?;
                 read.histograms.push((time_ms, Arc::clone(histogram)));

@@ -103,12 +103,12 @@ impl<K: Kernel> TileReader for RollupReader<'_, K> {
             Feed::Grid(_) => Checkpoint::new(budget),
         };
         let mut checkpoint = Checkpoint::new(budget);
-        // Steps for which no grid pulls samples.
-        let mut rest = 0_usize;
+        // Number of steps whose values are computed.
+        let mut rolled = 0_usize;
         if let Feed::Grid(grid) = feed {
-            let at_once = grid.steps_at_once(operator.steps.step_ms);
+            let at_once = grid.steps_at_once(operator.ranges.times.step_ms);
             loop {
-                let end = rest.saturating_add(at_once).min(step_count);
+                let end = rolled.saturating_add(at_once).min(step_count);
                 let until_ms = operator.ranges.until_ms(*step + end - 1);
                 grid.pull(until_ms, &mut intake, |row, samples| {
                     rows[row].take_grid(operator, samples, reservation)
@@ -116,13 +116,11 @@ impl<K: Kernel> TileReader for RollupReader<'_, K> {
                 if end == step_count {
                     break;
                 }
-                let steps = RowSteps { first: *step, done: rest, end };
+                let steps = RowSteps { first: *step, done: rolled, end };
                 for (index, row) in rows.iter_mut().enumerate() {
-                    row.charge_kernel(reservation)?;
-                    row.roll(operator, steps, tile, index, &mut checkpoint)?;
-                    row.settle(reservation)?;
+                    row.roll(operator, steps, tile, index, &mut checkpoint, reservation)?;
                 }
-                rest = end;
+                rolled = end;
             }
         }
         for index in 0..rows.len() {
@@ -130,11 +128,11 @@ impl<K: Kernel> TileReader for RollupReader<'_, K> {
                 feed.prefetch(index + 1, rows[index + 1..].iter().map(|row| row.series));
             }
             let row = &mut rows[index];
-            let mut done = rest;
+            let mut done = rolled;
             if let Feed::Cursors(feed) = feed {
                 done = row.put_known(operator, feed, *step, tile, index, &mut intake)?;
+                checkpoint.work(done)?;
                 if done == step_count {
-                    checkpoint.work(step_count)?;
                     if is_last {
                         feed.close(index);
                         row.finish(reservation);
@@ -147,11 +145,10 @@ impl<K: Kernel> TileReader for RollupReader<'_, K> {
                 feed.take(index, row.series, until_ms, is_last, &mut intake, |batch| {
                     row.take(operator, batch, reservation)
                 })?;
+                assert!(done == 0 || row.mixed.is_none(), "facts are of floats alone");
             }
-            row.charge_kernel(reservation)?;
             let steps = RowSteps { first: *step, done, end: step_count };
-            row.roll(operator, steps, tile, index, &mut checkpoint)?;
-            row.settle(reservation)?;
+            row.roll(operator, steps, tile, index, &mut checkpoint, reservation)?;
             if is_last {
                 // For the next row: sequential reads hold one row at a time.
                 idle.push(std::mem::take(&mut row.buffer).emptied());
@@ -230,7 +227,9 @@ impl<K: Kernel> Row<K> {
         reservation: &mut Reservation,
     ) -> Result<(), QueryError> {
         self.buffer.make_room(samples.float_count(), reservation)?;
-        samples.each_float_run(|steps, values| self.buffer.extend_at(steps, values));
+        samples.each_float_run(|start_ms, step_ms, values| {
+            self.buffer.extend_evenly(start_ms, step_ms, values);
+        });
         for (timestamp_ms, histogram) in samples.histograms() {
             let mixed = self.mixed.get_or_insert_with(|| operator.mixed(&self.buffer));
             let histogram = Arc::clone(histogram);
@@ -270,7 +269,10 @@ impl<K: Kernel> Row<K> {
         reservation.shrink(std::mem::take(&mut self.charged_bytes));
     }
 
-    /// Writes the values of a tile's row that are not done, and reports the annotations of the row.
+    /// Writes the values of a tile's row that are not done, up to the end of `steps`, reports the
+    /// annotations, and drops samples that no later range needs.
+    ///
+    /// Errors: the limits of the query, and those of the function's parameters.
     #[inline]
     fn roll(
         &mut self,
@@ -279,7 +281,9 @@ impl<K: Kernel> Row<K> {
         tile: &mut Tile,
         index: usize,
         checkpoint: &mut Checkpoint,
+        reservation: &mut Reservation,
     ) -> Result<(), QueryError> {
+        self.charge_kernel(reservation)?;
         let Row { series, buffer, kernel, mixed, .. } = self;
         let Some(kernel) = kernel else { return Ok(()) };
         let ranges = &operator.ranges;
@@ -303,7 +307,7 @@ impl<K: Kernel> Row<K> {
         if let Some(mixed) = mixed {
             mixed.compact(dropped);
         }
-        Ok(())
+        self.settle(reservation)
     }
 }
 

@@ -104,6 +104,7 @@ impl<'a> Times<'a> {
         sorted: &mut Vec<i64>,
     ) -> Times<'a> {
         let step = timestamps.get(1).map_or(0, |second| second - timestamps[0]);
+        // Without an early end, the loop is vectorized.
         let is_regular =
             timestamps.windows(2).fold(true, |all, pair| all & (pair[1] - pair[0] == step));
         if is_regular {
@@ -140,7 +141,7 @@ impl<'a> Times<'a> {
         let highest = distances.iter().copied().max().unwrap_or(0);
         let width = bit_len(highest.abs_diff(lowest));
         let dense = Times { step: step as u64, lowest, distances, width, common: None };
-        // Marks of the common distance take a bit each.
+        // Sparse times take at least a bit each, so they cannot be smaller.
         if width <= 1 {
             return dense;
         }
@@ -215,15 +216,15 @@ struct Leap {
 
 /// Differences of numbers in a column, of which the wide and the negative ones become leaps.
 #[derive(Debug, Clone, Copy)]
-struct Leaping {
+struct LeapPlan {
     bits: usize,
     width: u32,
     lowest: i64,
 }
 
-impl Leaping {
+impl LeapPlan {
     /// Returns the best width for differences from `lowest`.
-    fn from_lowest(deltas: &[i64], lowest: i64) -> Leaping {
+    fn from_lowest(deltas: &[i64], lowest: i64) -> LeapPlan {
         let mut lengths = [0_usize; 65];
         let mut leap_count = 0;
         for delta in deltas {
@@ -232,11 +233,11 @@ impl Leaping {
                 _ => leap_count += 1,
             }
         }
-        let mut best = Leaping { bits: usize::MAX, width: 0, lowest };
+        let mut best = LeapPlan { bits: usize::MAX, width: 0, lowest };
         for width in (0..=64_u32).rev() {
             let bits = deltas.len() * width as usize + leap_count * LEAP_BITS;
             if (bits, width) < (best.bits, best.width) {
-                best = Leaping { bits, width, lowest };
+                best = LeapPlan { bits, width, lowest };
             }
             leap_count += lengths[width as usize];
         }
@@ -244,14 +245,14 @@ impl Leaping {
     }
 
     /// Returns the best encoding of differences.
-    fn of(deltas: &[i64]) -> Leaping {
+    fn of(deltas: &[i64]) -> LeapPlan {
         let lowest = deltas.iter().copied().min().unwrap_or(0);
         let rising = deltas.iter().copied().filter(|delta| *delta >= 0).min().unwrap_or(lowest);
-        let of_lowest = Leaping::from_lowest(deltas, lowest);
+        let of_lowest = LeapPlan::from_lowest(deltas, lowest);
         if rising == lowest {
             return of_lowest;
         }
-        let of_rising = Leaping::from_lowest(deltas, rising);
+        let of_rising = LeapPlan::from_lowest(deltas, rising);
         if of_rising.bits < of_lowest.bits { of_rising } else { of_lowest }
     }
 }
@@ -270,14 +271,14 @@ impl<'a> Values<'a> {
         let width = bit_len(highest.abs_diff(lowest));
         deltas.clear();
         deltas.extend(numbers.windows(2).map(|pair| pair[1] - pair[0]));
-        let leaping = Leaping::of(deltas);
+        let leaping = LeapPlan::of(deltas);
         column.clear();
         if leaping.bits >= numbers.len() * width as usize {
             column.extend(numbers.iter().map(|number| number.abs_diff(lowest)));
             let lowest = lowest as u64;
             return Values { kind: WHOLE, scale, first: 0, lowest, column, width, leaps: &[] };
         }
-        let Leaping { width, lowest, .. } = leaping;
+        let LeapPlan { width, lowest, .. } = leaping;
         leaps.clear();
         for (index, delta) in deltas.iter().enumerate() {
             let size = delta.wrapping_sub(lowest);
@@ -340,19 +341,18 @@ fn write_column(numbers: impl Iterator<Item = u64>, width: u32, out: &mut Vec<u8
     pending.close(out);
 }
 
-/// Returns a number in the middle of the order, which changes.
+/// Reorders numbers, and returns the median.
 fn middle(numbers: &mut [i64]) -> i64 {
     let middle = numbers.len() / 2;
     *numbers.select_nth_unstable(middle).1
 }
 
-/// Sets `numbers` to the values as whole numbers with a common number of decimal places, which it
-/// returns, if that is exact for all.
+/// Writes the values to `numbers` as whole numbers with a common number of decimal places. Returns
+/// this number; `None` if none is exact for all values.
 fn scaled(values: &[f64], numbers: &mut Vec<i64>) -> Option<u8> {
     let mut scale = 0;
+    numbers.resize(values.len(), 0);
     loop {
-        numbers.clear();
-        numbers.resize(values.len(), 0);
         let are_exact = widest(
             #[inline(always)]
             || {

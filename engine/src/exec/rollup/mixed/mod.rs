@@ -274,8 +274,8 @@ impl Mixed {
         }
     }
 
-    /// Moves the range over the steps of one tile's row and writes the results. If the float kernel
-    /// comes first, it has already processed the whole row.
+    /// Moves the range over the steps of one tile's row that are not done, and writes the results,
+    /// after those of the float kernel if it comes first.
     ///
     /// Errors: errors of the checkpoint.
     pub(super) fn roll<K: Kernel>(
