@@ -3,6 +3,7 @@
 //! The text is that of Prometheus, byte for byte: label sets and samples have its own writers
 //! (numbers in quotes, no HTML escapes), everything else Go's standard library (with HTML escapes).
 
+pub mod cost;
 pub mod number;
 pub mod pieces;
 mod points;

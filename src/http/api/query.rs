@@ -6,9 +6,10 @@ use axum::extract::State;
 use axum::response::Response;
 use engine::parse::ast::Expr;
 use engine::{QueryRequest, Value, When};
+use json::cost::QueryCost;
 use json::pieces::Ready;
 use json::text::push_text;
-use json::value::{QueryCost, ValuePieces};
+use json::value::ValuePieces;
 
 use crate::http::body::answer;
 use crate::http::error::ApiError;
