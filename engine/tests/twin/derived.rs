@@ -2,7 +2,10 @@
 
 use std::sync::Arc;
 
-use engine::EngineOptions;
+use engine::{Engine, EngineOptions, QueryOptions};
+use futures::executor::block_on;
+use model::Labels;
+use model::memory::MemorySource;
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::TestRunner;
@@ -41,6 +44,33 @@ fn a_grouping_of_an_earlier_query_reads_fewer_labels() {
         // The counts of samples by step read labels in both.
         assert!(deriving.labels_read() - after < after - before, "{query}");
     }
+}
+
+#[test]
+fn names_that_do_not_look_like_counters_are_reported_by_each_query() {
+    let mut source = MemorySource::new();
+    for name in ["a_total", "b_sum", "level"] {
+        for time_ms in [0, 1000] {
+            let labels = Labels::from_pairs([("__name__", name), ("of", name)]);
+            source.append(&labels, time_ms, 1.0);
+        }
+    }
+    let deriving = Arc::new(Wrapped::deriving(Arc::new(source)));
+    let engine = Engine::new(EngineOptions::default());
+    let options = QueryOptions::default();
+    let infos_and_reads = |query: &str| {
+        let before = deriving.labels_read();
+        let asked = engine.range(deriving.clone(), query, 1000, 1000, 1, &options);
+        let output = block_on(asked).expect("a valid query");
+        let (_, infos) = output.annotations.to_strings(query, 0);
+        (infos.len(), deriving.labels_read() - before)
+    };
+    let counters = [(); 2].map(|()| infos_and_reads("rate({of=~\"a.*|b.*\"}[5s])"));
+    let one_gauge = [(); 2].map(|()| infos_and_reads("rate({of=~\"a.*|l.*\"}[5s])"));
+    assert_eq!(counters.map(|(infos, _)| infos), [0, 0]);
+    assert_eq!(one_gauge.map(|(infos, _)| infos), [1, 1]);
+    let second_reads = |of: [(usize, usize); 2]| of[1].1;
+    assert!(second_reads(counters) < second_reads(one_gauge), "names of counters are read once");
 }
 
 proptest! {

@@ -332,7 +332,10 @@ impl<'a> Pieces<'a> {
                 self.read_ends(alike, |ends| ends.last, lasts);
                 if wanted != WantedFact::Ends {
                     let both = lasts.iter_mut().zip(firsts);
-                    widest(|| both.for_each(|(last, first)| *last -= *first));
+                    widest(
+                        #[inline(always)]
+                        || both.for_each(|(last, first)| *last -= *first),
+                    );
                 }
                 if wanted == WantedFact::Increase {
                     let Some(falls) = self.falls(ends[0].first, last_of(count - 1)) else {
@@ -470,16 +473,22 @@ impl<'a> Pieces<'a> {
         self.find_newest(first.piece, ends, FoundSamples { at: lasts, times_ms: last_ms, values });
         let counts = &mut facts.counts[..count];
         let ends = firsts.iter().zip(&*lasts);
-        widest(|| {
-            for (count, (first, last)) in counts.iter_mut().zip(ends) {
-                *count = (last + 1).saturating_sub(*first);
-            }
-        });
+        widest(
+            #[inline(always)]
+            || {
+                for (count, (first, last)) in counts.iter_mut().zip(ends) {
+                    *count = (last + 1).saturating_sub(*first);
+                }
+            },
+        );
         let filled = match wanted {
             WantedFact::Ends => count,
             WantedFact::Difference | WantedFact::Increase => {
                 let both = facts.fact[..count].iter_mut().zip(&facts.first);
-                widest(|| both.for_each(|(last, first)| *last -= *first));
+                widest(
+                    #[inline(always)]
+                    || both.for_each(|(last, first)| *last -= *first),
+                );
                 falls.add_each(&mut facts.fact[..count], firsts, lasts)
             }
             WantedFact::Min | WantedFact::Max | WantedFact::Sum => {

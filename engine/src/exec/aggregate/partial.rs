@@ -133,11 +133,14 @@ impl Partial {
                 let cells = self.value[range.clone()].iter_mut();
                 let cells = cells.zip(&mut self.second[range.clone()]);
                 let cells = cells.zip(&mut self.count[range.clone()]).zip(&values[range]);
-                widest(|| {
-                    for (((value, second), count), x) in cells {
-                        change(value, second, count, *x);
-                    }
-                });
+                widest(
+                    #[inline(always)]
+                    || {
+                        for (((value, second), count), x) in cells {
+                            change(value, second, count, *x);
+                        }
+                    },
+                );
                 index += whole;
                 continue;
             }
@@ -168,17 +171,20 @@ impl Partial {
         }
         let cells = self.value[range.clone()].iter_mut().zip(&mut self.second[range.clone()]);
         let cells = cells.zip(&mut self.count[range.clone()]).zip(&values[range]);
-        widest(|| {
-            // All cells are computed, and those of present values are replaced.
-            for (at, (((value, second), count), x)) in cells.enumerate() {
-                let (mut new, mut new_second, mut new_count) = (*value, *second, *count);
-                change(&mut new, &mut new_second, &mut new_count, *x);
-                let is_present = word >> at & 1 == 1;
-                *value = if is_present { new } else { *value };
-                *second = if is_present { new_second } else { *second };
-                *count = if is_present { new_count } else { *count };
-            }
-        });
+        widest(
+            #[inline(always)]
+            || {
+                // All cells are computed, and those of present values are replaced.
+                for (at, (((value, second), count), x)) in cells.enumerate() {
+                    let (mut new, mut new_second, mut new_count) = (*value, *second, *count);
+                    change(&mut new, &mut new_second, &mut new_count, *x);
+                    let is_present = word >> at & 1 == 1;
+                    *value = if is_present { new } else { *value };
+                    *second = if is_present { new_second } else { *second };
+                    *count = if is_present { new_count } else { *count };
+                }
+            },
+        );
     }
 
     /// Adds a row to the sums of `avg`. If a sum would overflow, Prometheus changes to a running
@@ -187,9 +193,14 @@ impl Partial {
         // Absent values may be too large, which costs time only. NaN does not overflow.
         let sums = self.value.iter().zip(values);
         let is_safe = self.scale.is_empty()
-            && widest(|| {
-                sums.fold(true, |is_safe, (sum, x)| is_safe & ((sum + x).abs() != f64::INFINITY))
-            });
+            && widest(
+                #[inline(always)]
+                || {
+                    sums.fold(true, |is_safe, (sum, x)| {
+                        is_safe & ((sum + x).abs() != f64::INFINITY)
+                    })
+                },
+            );
         if is_safe {
             self.each(values, presence, |v, s, n, x| {
                 *n += 1.0;
@@ -245,7 +256,10 @@ impl Partial {
 
     fn merge_counts(&mut self, other: &Partial) {
         let cells = self.count.iter_mut().zip(&other.count);
-        widest(|| cells.for_each(|(count, more)| *count += more));
+        widest(
+            #[inline(always)]
+            || cells.for_each(|(count, more)| *count += more),
+        );
     }
 
     fn merge_sums(&mut self, other: &Partial) {

@@ -1,6 +1,6 @@
 //! Increases of counters and differences of gauges, extrapolated to the range.
 
-use model::{TimeRange, WantedFact, widest};
+use model::{PERIOD_MAX, TimeRange, WINDOWS_MAX, WantedFact, widest};
 
 use crate::exec::rollup::buffer::{EvenRanges, Frame, Kernel, Samples};
 use crate::exec::rollup::counter::Resets;
@@ -9,6 +9,8 @@ use crate::exec::rollup::facts::{FoundWindows, KnownWindow, KnownWindows};
 /// Windows that are extrapolated together: if a counter is near zero in one of them, each needs a
 /// division.
 const EXTRAPOLATED_AT_ONCE: usize = 128;
+/// Floats of the widest vectors.
+const LANES: usize = 8;
 /// Ranges below this have distances of less than 2³⁷ ms.
 const SHORT_SECONDS: f64 = ((1_u64 << 37) / 1000) as f64;
 
@@ -72,10 +74,10 @@ impl Kernel for Extrapolated {
         let fact = |(first, last): (&f64, &f64)| (*first, last - first);
         // Usually each range is one sample further; with a constant stride the loop is vectorized.
         if *stride == 1 {
-            self.extrapolate(&span, firsts.iter().zip(lasts).map(fact), out, 1);
+            self.extrapolate(&span, firsts.iter().zip(lasts).map(fact), out);
         } else {
             let (firsts, lasts) = (firsts.iter().step_by(*stride), lasts.iter().step_by(*stride));
-            self.extrapolate(&span, firsts.zip(lasts).map(fact), out, 1);
+            self.extrapolate(&span, firsts.zip(lasts).map(fact), out);
         }
         self.correct_evenly(ranges, &span, out);
         true
@@ -88,25 +90,22 @@ impl Kernel for Extrapolated {
 
     fn of_facts(&self, known: &KnownWindows<'_>, out: &mut [f64]) -> FoundWindows {
         let Some(period) = known.period(2) else { return self.extrapolate_each(known, out) };
-        let (firsts, rises) = (&known.facts.first, &known.facts.fact);
-        let distance = period.len();
-        for (index, window) in period.enumerate() {
-            let KnownWindow { samples, start_ms, end_ms } = window;
+        let (mut spans, len) = ([Sampled::default(); PERIOD_MAX], period.len());
+        for (span, KnownWindow { samples, start_ms, end_ms }) in spans.iter_mut().zip(period) {
             let sampled = TimeRange::new(samples.first_ms, samples.last_ms);
-            let span = self.span(sampled, samples.count - 1, TimeRange::new(start_ms, end_ms));
-            let fact = |(first, rise): (&f64, &f64)| (*first, *rise);
-            let mut done = index;
-            for out in out[index..].chunks_mut(EXTRAPOLATED_AT_ONCE * distance) {
-                let (firsts, rises) = (firsts[done..].iter(), rises[done..].iter());
-                // With a constant distance the loop is vectorized.
-                if distance == 1 {
-                    self.extrapolate(&span, firsts.zip(rises).map(fact), out, 1);
-                } else {
-                    let facts = firsts.step_by(distance).zip(rises.step_by(distance)).map(fact);
-                    self.extrapolate(&span, facts, out, distance);
-                }
-                done += out.len();
+            *span = self.span(sampled, samples.count - 1, TimeRange::new(start_ms, end_ms));
+        }
+        let (firsts, rises) = (&known.facts.first[..], &known.facts.fact[..]);
+        if let [span] = &spans[..len] {
+            let chunks = out.chunks_mut(EXTRAPOLATED_AT_ONCE);
+            let firsts = firsts.chunks(EXTRAPOLATED_AT_ONCE);
+            let rises = rises.chunks(EXTRAPOLATED_AT_ONCE);
+            for (out, (firsts, rises)) in chunks.zip(firsts.zip(rises)) {
+                let fact = |(first, rise): (&f64, &f64)| (*first, *rise);
+                self.extrapolate(span, firsts.iter().zip(rises).map(fact), out);
             }
+        } else {
+            self.extrapolate_in_turn(&spans[..len], firsts, rises, out);
         }
         FoundWindows::All
     }
@@ -117,6 +116,7 @@ impl Kernel for Extrapolated {
 }
 
 /// Distances of the samples in a range, in seconds.
+#[derive(Debug, Clone, Copy, Default)]
 struct Sampled {
     /// Distance from the first to the last sample.
     sampled: f64,
@@ -125,24 +125,107 @@ struct Sampled {
     to_end: f64,
 }
 
+/// Distances and factors of the windows of a vector.
+#[derive(Debug, Clone, Copy, Default)]
+struct Turn {
+    sampled: [f64; LANES],
+    to_start: [f64; LANES],
+    factor: [f64; LANES],
+}
+
+impl Turn {
+    /// Returns the distances and factors of lanes.
+    fn of<'a>(lane: impl Fn(usize) -> (&'a Sampled, f64)) -> Turn {
+        let mut turn = Turn::default();
+        for at in 0..LANES {
+            let (span, factor) = lane(at);
+            (turn.sampled[at], turn.to_start[at], turn.factor[at]) =
+                (span.sampled, span.to_start, factor);
+        }
+        turn
+    }
+}
+
 impl Extrapolated {
     /// Extrapolates the increases of windows with the same distances, given their first values and
-    /// increases. Writes every `distance`th value of `out`.
+    /// increases.
     #[inline]
     fn extrapolate(
         &self,
         span: &Sampled,
         facts: impl Iterator<Item = (f64, f64)> + Clone,
         out: &mut [f64],
-        distance: usize,
     ) {
-        let is_any_near_zero = match distance {
-            1 => self.multiply(span, facts.clone(), out.iter_mut()),
-            _ => self.multiply(span, facts.clone(), out.iter_mut().step_by(distance)),
-        };
+        let factor = self.whole_factor(span.to_start, span);
+        let is_any_near_zero = widest(
+            #[inline(always)]
+            || {
+                let mut is_any_near_zero = false;
+                for (out, (first_value, rise)) in out.iter_mut().zip(facts.clone()) {
+                    is_any_near_zero |=
+                        self.may_reach_zero(span.sampled, span.to_start, first_value, rise);
+                    *out = rise * factor;
+                }
+                is_any_near_zero
+            },
+        );
         if is_any_near_zero {
-            for (out, (first_value, rise)) in out.iter_mut().step_by(distance).zip(facts) {
+            for (out, (first_value, rise)) in out.iter_mut().zip(facts) {
                 *out = rise * self.factor(span, first_value, rise);
+            }
+        }
+    }
+
+    /// Extrapolates the increases of windows whose distances are those of `spans` in turn.
+    #[inline]
+    fn extrapolate_in_turn(
+        &self,
+        spans: &[Sampled],
+        firsts: &[f64],
+        rises: &[f64],
+        out: &mut [f64],
+    ) {
+        let turns: [Turn; PERIOD_MAX] = std::array::from_fn(|turn| match turn < spans.len() {
+            true => Turn::of(|lane| {
+                let span = &spans[(turn * LANES + lane) % spans.len()];
+                (span, self.whole_factor(span.to_start, span))
+            }),
+            false => Turn::default(),
+        });
+        let (whole, rest) = out.as_chunks_mut::<LANES>();
+        let mut are_near_zero = [false; WINDOWS_MAX / LANES];
+        widest(
+            #[inline(always)]
+            || {
+                let facts = firsts.as_chunks::<LANES>().0.iter().zip(rises.as_chunks::<LANES>().0);
+                let turns = turns[..spans.len()].iter().cycle();
+                let vectors = whole.iter_mut().zip(facts).zip(turns).zip(&mut are_near_zero);
+                for (((out, (firsts, rises)), turn), is_any_near_zero) in vectors {
+                    // Copies: the compiler knows that `out` is none of them.
+                    let (Turn { sampled, to_start, factor }, first, rise) =
+                        (*turn, *firsts, *rises);
+                    let (mut product, mut near_zero) = ([0.0; LANES], [0_u64; LANES]);
+                    for lane in 0..LANES {
+                        product[lane] = rise[lane] * factor[lane];
+                    }
+                    for lane in 0..LANES {
+                        let (sampled, to_start) = (sampled[lane], to_start[lane]);
+                        let is_near =
+                            self.may_reach_zero(sampled, to_start, first[lane], rise[lane]);
+                        near_zero[lane] = is_near.into();
+                    }
+                    *out = product;
+                    *is_any_near_zero = near_zero.iter().fold(0, |any, one| any | one) != 0;
+                }
+            },
+        );
+        if !rest.is_empty() {
+            are_near_zero[whole.len()] = true;
+        }
+        for (vector, _) in are_near_zero.iter().enumerate().filter(|(_, is_near)| **is_near) {
+            for window in vector * LANES..out.len().min((vector + 1) * LANES) {
+                let span = &spans[window % spans.len()];
+                out[window] = rises[window] * self.factor(span, firsts[window], rises[window]);
             }
         }
     }
@@ -188,26 +271,6 @@ impl Extrapolated {
         );
     }
 
-    /// Writes increases, multiplied by the factor of counters that are not near zero. Returns
-    /// whether any counter may have been zero within the extrapolated distance.
-    #[inline]
-    fn multiply<'a>(
-        &self,
-        span: &Sampled,
-        facts: impl Iterator<Item = (f64, f64)>,
-        out: impl Iterator<Item = &'a mut f64>,
-    ) -> bool {
-        let factor = self.whole_factor(span.to_start, span);
-        widest(|| {
-            let mut is_any_near_zero = false;
-            for (out, (first_value, rise)) in out.zip(facts) {
-                is_any_near_zero |= self.may_reach_zero(span, first_value, rise);
-                *out = rise * factor;
-            }
-            is_any_near_zero
-        })
-    }
-
     /// Rewrites the values of the ranges that contain a reset.
     fn correct_evenly(&mut self, ranges: &EvenRanges<'_>, span: &Sampled, out: &mut [f64]) {
         let EvenRanges { samples, first, stride, .. } = ranges;
@@ -245,12 +308,12 @@ impl Extrapolated {
     /// Returns whether a counter may have been zero within the extrapolated distance. Avoids the
     /// division for counters that are clearly too high.
     #[inline(always)]
-    fn may_reach_zero(&self, span: &Sampled, first_value: f64, rise: f64) -> bool {
+    fn may_reach_zero(&self, sampled: f64, to_start: f64, first_value: f64, rise: f64) -> bool {
         // No short circuit: loops over many ranges call this.
         self.is_counter
             & (rise > 0.0)
             & (first_value >= 0.0)
-            & (span.sampled * first_value <= span.to_start * rise * 1.001)
+            & (sampled * first_value <= to_start * rise * 1.001)
     }
 
     /// Returns the factor that extrapolates an increase to the range.
@@ -258,7 +321,7 @@ impl Extrapolated {
     fn factor(&self, span: &Sampled, first_value: f64, rise: f64) -> f64 {
         let mut to_start = span.to_start;
         // A counter is not extrapolated below zero.
-        if self.may_reach_zero(span, first_value, rise) {
+        if self.may_reach_zero(span.sampled, span.to_start, first_value, rise) {
             let to_zero = span.sampled * (first_value / rise);
             if to_zero < to_start {
                 to_start = to_zero;

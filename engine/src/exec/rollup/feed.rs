@@ -32,6 +32,8 @@ pub(super) enum Feed<'a> {
 /// a time.
 pub(super) struct CursorFeed<'a> {
     set: &'a dyn SeriesSet,
+    /// True if any series may have histograms.
+    has_histograms: bool,
     step_ranges: Option<StepRanges>,
     cursors: Vec<SeriesCursor<'a>>,
     /// Buffers for reuse, allocated when needed.
@@ -107,6 +109,7 @@ impl<'a> Feed<'a> {
         match origin {
             Origin::Set(set) => Feed::Cursors(CursorFeed {
                 set: &**set,
+                has_histograms: set.has_any_histograms(),
                 step_ranges,
                 cursors: series.iter().map(|_| SeriesCursor::Before).collect(),
                 batch,
@@ -138,13 +141,13 @@ impl Feed<'_> {
 impl<'a> CursorFeed<'a> {
     fn wanted(&self, series: u32) -> WantedSeries<'a> {
         // The reset hint of a histogram refers to the previous one.
-        let step_ranges = self.step_ranges.filter(|_| !self.set.has_histograms(series as usize));
+        let step_ranges = self.step_ranges.filter(|_| !self.has_histograms(series));
         WantedSeries { set: self.set, series, step_ranges }
     }
 
     /// Returns whether a series may have histograms.
     pub(super) fn has_histograms(&self, series: u32) -> bool {
-        self.set.has_histograms(series as usize)
+        self.has_histograms && self.set.has_histograms(series as usize)
     }
 
     /// Returns facts of the first of some windows of a row, as many as are known at once.

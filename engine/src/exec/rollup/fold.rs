@@ -110,7 +110,10 @@ impl Kernel for Fold {
             if self.is_mean {
                 known.count_samples(out);
                 let both = out.iter_mut().zip(sums);
-                widest(|| both.for_each(|(out, sum)| *out = sum / *out));
+                widest(
+                    #[inline(always)]
+                    || both.for_each(|(out, sum)| *out = sum / *out),
+                );
             } else {
                 out.copy_from_slice(&sums[..out.len()]);
             }

@@ -145,7 +145,7 @@ impl RollupOperator {
         let function = rollup.call.function;
         check_mode(function, rollup.input.mode)?;
         let kernel = RollupKernel::new(function, rollup.input.mode, args)?;
-        let note = OutputAnnotation::new(rollup, &kernel, &origin);
+        let note = OutputAnnotation::new(ctx, rollup, &kernel, &origin);
         let cause = output_annotation::cause(rollup, &kernel, &origin);
         let ranges = ranges(&rollup.input);
         let how = Method { kernel, histograms: function.histograms, note, cause };

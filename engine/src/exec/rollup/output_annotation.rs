@@ -1,11 +1,11 @@
 //! Warnings and infos of range functions.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 
 use crate::annotations::Cause;
-use crate::exec::operator::Context;
+use crate::exec::operator::{Context, DerivedOfSeries};
 use crate::exec::rollup::Origin;
 use crate::exec::rollup::kernels::RollupKernel;
 use crate::number_text::general;
@@ -29,18 +29,27 @@ pub(super) enum OutputAnnotation {
     ///
     /// Source: `NewInvalidQuantileWarning` of Prometheus.
     InvalidPhi {
-        phi: std::sync::Arc<[f64]>,
+        phi: Arc<[f64]>,
         said: Mutex<HashSet<u64>>,
         cause: Cause,
     },
 }
 
+/// Key of the flag that all names of metrics look like counters, among the values derived from the
+/// series.
+const ARE_COUNTERS: &[u8] = b"counters";
+
 impl OutputAnnotation {
-    pub(super) fn new(rollup: &Rollup, kernel: &RollupKernel, origin: &Origin) -> OutputAnnotation {
+    pub(super) fn new(
+        ctx: &Context,
+        rollup: &Rollup,
+        kernel: &RollupKernel,
+        origin: &Origin,
+    ) -> OutputAnnotation {
         match kernel {
             RollupKernel::Rate { is_counter: true, .. }
             | RollupKernel::ExtendedRate { is_counter: true, .. } => {
-                non_counter(cause(rollup, kernel, origin), origin)
+                non_counter(ctx, cause(rollup, kernel, origin), origin)
             }
             RollupKernel::Quantile { phi } if phi.iter().any(|phi| is_invalid(*phi)) => {
                 let cause = cause(rollup, kernel, origin);
@@ -107,7 +116,14 @@ pub(super) fn cause(rollup: &Rollup, kernel: &RollupKernel, origin: &Origin) -> 
     Cause { at, operands: rollup.call.arguments_span() }
 }
 
-fn non_counter(cause: Cause, origin: &Origin) -> OutputAnnotation {
+fn non_counter(ctx: &Context, cause: Cause, origin: &Origin) -> OutputAnnotation {
+    let derived = match origin {
+        Origin::Set(set) => DerivedOfSeries::of_set(ctx, &**set, false),
+        Origin::Operator(_) => None,
+    };
+    if derived.is_some_and(|derived| derived.find::<()>(ARE_COUNTERS).is_some()) {
+        return OutputAnnotation::None;
+    }
     let mut places: HashMap<String, u32> = HashMap::new();
     let mut names = Vec::new();
     let mut place = |name: &str| {
@@ -131,6 +147,9 @@ fn non_counter(cause: Cause, origin: &Origin) -> OutputAnnotation {
         }
     };
     if names.is_empty() {
+        if let Some(derived) = derived {
+            derived.keep(ARE_COUNTERS, &Arc::new(()), 0);
+        }
         return OutputAnnotation::None;
     }
     OutputAnnotation::NonCounter { name_of, names, cause }

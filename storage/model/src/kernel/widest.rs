@@ -14,7 +14,8 @@
 
 /// Runs a loop, compiled for the widest vectors of the CPU.
 ///
-/// `work` is inlined into three functions, so it should be a loop without calls.
+/// `work` has to be inlined into three functions: a loop without calls, in a closure that is marked
+/// `#[inline(always)]`. Otherwise the compiler may call it, compiled for the narrowest vectors.
 #[inline]
 pub fn widest<R>(work: impl FnOnce() -> R) -> R {
     #[cfg(target_arch = "x86_64")]

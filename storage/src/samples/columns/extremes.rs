@@ -89,17 +89,20 @@ fn move_by<const STRIDE: usize, T: Copy + Default>(
 ) {
     for (index, out) in out.chunks_mut(RANGES_AT_ONCE).enumerate() {
         let above = &above[index * RANGES_AT_ONCE * STRIDE..];
-        widest(|| {
-            let mut best = [T::default(); RANGES_AT_ONCE];
-            let best = &mut best[..out.len()];
-            fold_strided::<STRIDE, T>(best, above, |_, value| value);
-            for at in 1..len {
-                fold_strided::<STRIDE, T>(best, &above[at..], &best_of);
-            }
-            for (out, best) in out.iter_mut().zip(best) {
-                *out = unpack(*best);
-            }
-        });
+        widest(
+            #[inline(always)]
+            || {
+                let mut best = [T::default(); RANGES_AT_ONCE];
+                let best = &mut best[..out.len()];
+                fold_strided::<STRIDE, T>(best, above, |_, value| value);
+                for at in 1..len {
+                    fold_strided::<STRIDE, T>(best, &above[at..], &best_of);
+                }
+                for (out, best) in out.iter_mut().zip(best) {
+                    *out = unpack(*best);
+                }
+            },
+        );
     }
 }
 
@@ -123,7 +126,10 @@ fn fold_strided<const STRIDE: usize, T: Copy>(
 fn extreme<T: Copy + Ord>(above: &[T], is_max: bool) -> T {
     let first = above[0];
     let rest = above.iter().copied();
-    widest(|| if is_max { rest.fold(first, T::max) } else { rest.fold(first, T::min) })
+    widest(
+        #[inline(always)]
+        || if is_max { rest.fold(first, T::max) } else { rest.fold(first, T::min) },
+    )
 }
 
 /// Returns the first of the extreme values; `None` if all are NaN.

@@ -85,14 +85,20 @@ impl Column {
             Some(_) => self.min_ms() + first as i64 * sample_ms,
             None => self.time(first),
         };
-        widest(|| {
-            for (index, (at, time_ms)) in at.iter_mut().zip(&mut *times_ms).enumerate() {
-                *at = first + index * stride;
-                *time_ms = expected_ms.wrapping_add(index as i64 * step_ms);
-            }
-        });
+        widest(
+            #[inline(always)]
+            || {
+                for (index, (at, time_ms)) in at.iter_mut().zip(&mut *times_ms).enumerate() {
+                    *at = first + index * stride;
+                    *time_ms = expected_ms.wrapping_add(index as i64 * step_ms);
+                }
+            },
+        );
         match near {
-            Some(off_ms) if stride == 1 => widest(|| add_each(times_ms, off_ms.iter())),
+            Some(off_ms) if stride == 1 => widest(
+                #[inline(always)]
+                || add_each(times_ms, off_ms.iter()),
+            ),
             Some(off_ms) => add_each(times_ms, off_ms.iter().step_by(stride)),
             None => {}
         }

@@ -226,7 +226,10 @@ pub(super) fn read_strided<T: Copy>(
     read: impl Fn(T) -> f64 + Copy,
 ) {
     match stride {
-        1 => widest(|| out.iter_mut().zip(all).for_each(|(out, from)| *out = read(*from))),
+        1 => widest(
+            #[inline(always)]
+            || out.iter_mut().zip(all).for_each(|(out, from)| *out = read(*from)),
+        ),
         2 => read_chunked::<2, T>(all, out, read),
         4 => read_chunked::<4, T>(all, out, read),
         _ => {
@@ -245,7 +248,10 @@ fn read_chunked<const STRIDE: usize, T: Copy>(
 ) {
     let (chunks, rest) = all.as_chunks::<STRIDE>();
     let (whole, last) = out.split_at_mut(out.len().min(chunks.len()));
-    widest(|| whole.iter_mut().zip(chunks).for_each(|(out, chunk)| *out = read(chunk[0])));
+    widest(
+        #[inline(always)]
+        || whole.iter_mut().zip(chunks).for_each(|(out, chunk)| *out = read(chunk[0])),
+    );
     last.iter_mut().zip(rest).for_each(|(out, from)| *out = read(*from));
 }
 
