@@ -1,6 +1,8 @@
 //! Queries asked of all servers in turn, and timed.
 
+use std::hint;
 use std::io::{self, Error};
+use std::time::{Duration, Instant};
 
 use testkit::percent_encode;
 
@@ -10,6 +12,13 @@ use crate::measure::median;
 
 /// Parameter that turns off result caches. VictoriaMetrics then also does not align steps.
 pub const NO_CACHE: &str = "&nocache=1";
+
+/// Interval in which idle servers use no CPU time.
+const IDLE_TIME: Duration = Duration::from_micros(500);
+/// Maximum cores that idle servers use.
+const IDLE_CORES: f64 = 0.1;
+/// Maximum time to wait for idle servers.
+const WAIT_MAX: Duration = Duration::from_secs(1);
 
 /// One query.
 #[derive(Debug, Clone)]
@@ -103,8 +112,9 @@ impl Taken {
     }
 }
 
-/// Queries once to warm up and compare, then `runs` times: A, B, A, B. Values may differ by
-/// `tolerance`, relative to the larger one. A server that returns an error is queried once.
+/// Queries once to warm up and compare, then `runs` times: A, B, A, B, each once all servers are
+/// idle. Values may differ by `tolerance`, relative to the larger one. A server that returns an
+/// error is queried once.
 ///
 /// Errors: a result has another shape, or a server is gone.
 pub fn ask(servers: &[Server], query: &Query, runs: usize, tolerance: f64) -> io::Result<Asked> {
@@ -134,6 +144,7 @@ pub fn ask(servers: &[Server], query: &Query, runs: usize, tolerance: f64) -> io
             if taken[index].error.is_some() {
                 continue;
             }
+            wait_until_idle(servers)?;
             let client = &mut clients[index];
             let (status, cost) = server.measure(|| Ok(client.get(&query.path)?.0))?;
             if status != 200 {
@@ -144,6 +155,28 @@ pub fn ask(servers: &[Server], query: &Query, runs: usize, tolerance: f64) -> io
         }
     }
     Ok(Asked { name: query.name.to_owned(), text: query.text.clone(), servers: taken })
+}
+
+/// Waits until no server computes, at most [`WAIT_MAX`]: one that collects garbage after its
+/// response would take cores from the next one. Waits without sleeping: a sleeping core would be
+/// slower at first.
+fn wait_until_idle(servers: &[Server]) -> io::Result<()> {
+    let cpu_time = || servers.iter().map(Server::cpu_time).sum::<io::Result<Duration>>();
+    let (begin, mut before) = (Instant::now(), cpu_time()?);
+    while begin.elapsed() < WAIT_MAX {
+        let pause = Instant::now();
+        while pause.elapsed() < IDLE_TIME {
+            hint::spin_loop();
+        }
+        let now = cpu_time()?;
+        // A child that ended is no longer counted.
+        let used = now.saturating_sub(before);
+        if used.as_secs_f64() < IDLE_CORES * pause.elapsed().as_secs_f64() {
+            break;
+        }
+        before = now;
+    }
+    Ok(())
 }
 
 #[cfg(test)]
