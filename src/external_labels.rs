@@ -272,6 +272,10 @@ impl SeriesSet for ExternalSet {
         self.inner.has_histograms(self.stored(series_index))
     }
 
+    fn has_any_histograms(&self) -> bool {
+        self.inner.has_any_histograms()
+    }
+
     fn encoded_bytes(&self) -> usize {
         self.inner.encoded_bytes()
     }

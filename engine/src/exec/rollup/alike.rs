@@ -93,14 +93,16 @@ impl NearlyEven {
     fn of(times: &[i64], sample_ms: i64) -> NearlyEven {
         let first_ms = times[0];
         let off = |(at, time_ms): (usize, &i64)| time_ms - first_ms - at as i64 * sample_ms;
-        let bounds = || {
-            times
-                .iter()
-                .enumerate()
-                .map(off)
-                .fold((0, 0), |(min, max), off_ms| (off_ms.min(min), off_ms.max(max)))
-        };
-        let (off_min_ms, off_max_ms) = widest(bounds);
+        let (off_min_ms, off_max_ms) = widest(
+            #[inline(always)]
+            || {
+                times
+                    .iter()
+                    .enumerate()
+                    .map(off)
+                    .fold((0, 0), |(min, max), off_ms| (off_ms.min(min), off_ms.max(max)))
+            },
+        );
         NearlyEven { first_ms, sample_ms, off_min_ms, off_max_ms }
     }
 

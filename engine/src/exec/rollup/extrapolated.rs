@@ -105,7 +105,7 @@ impl Kernel for Extrapolated {
                 self.extrapolate(span, firsts.iter().zip(rises).map(fact), out);
             }
         } else {
-            self.extrapolate_in_turn(&spans[..len], firsts, rises, out);
+            self.extrapolate_repeating(&spans[..len], firsts, rises, out);
         }
         FoundWindows::All
     }
@@ -127,23 +127,10 @@ struct Sampled {
 
 /// Distances and factors of the windows of a vector.
 #[derive(Debug, Clone, Copy, Default)]
-struct Turn {
+struct LaneSpans {
     sampled: [f64; LANES],
     to_start: [f64; LANES],
     factor: [f64; LANES],
-}
-
-impl Turn {
-    /// Returns the distances and factors of lanes.
-    fn of<'a>(lane: impl Fn(usize) -> (&'a Sampled, f64)) -> Turn {
-        let mut turn = Turn::default();
-        for at in 0..LANES {
-            let (span, factor) = lane(at);
-            (turn.sampled[at], turn.to_start[at], turn.factor[at]) =
-                (span.sampled, span.to_start, factor);
-        }
-        turn
-    }
 }
 
 impl Extrapolated {
@@ -176,23 +163,27 @@ impl Extrapolated {
         }
     }
 
-    /// Extrapolates the increases of windows whose distances are those of `spans` in turn.
+    /// Extrapolates the increases of windows whose distances repeat after those of `spans`.
     #[inline]
-    fn extrapolate_in_turn(
+    fn extrapolate_repeating(
         &self,
         spans: &[Sampled],
         firsts: &[f64],
         rises: &[f64],
         out: &mut [f64],
     ) {
-        let turns: [Turn; PERIOD_MAX] = std::array::from_fn(|turn| match turn < spans.len() {
-            true => Turn::of(|lane| {
-                let span = &spans[(turn * LANES + lane) % spans.len()];
-                (span, self.whole_factor(span.to_start, span))
-            }),
-            false => Turn::default(),
-        });
         let (whole, rest) = out.as_chunks_mut::<LANES>();
+        let (mut factors, mut turns) = ([0.0; PERIOD_MAX], [LaneSpans::default(); PERIOD_MAX]);
+        for (factor, span) in factors.iter_mut().zip(spans) {
+            *factor = self.whole_factor(span.to_start, span);
+        }
+        let mut windows = spans.iter().zip(&factors).cycle();
+        for turn in &mut turns[..spans.len().min(whole.len())] {
+            for (lane, (span, factor)) in (0..LANES).zip(&mut windows) {
+                (turn.sampled[lane], turn.to_start[lane]) = (span.sampled, span.to_start);
+                turn.factor[lane] = *factor;
+            }
+        }
         let mut are_near_zero = [false; WINDOWS_MAX / LANES];
         widest(
             #[inline(always)]
@@ -201,8 +192,8 @@ impl Extrapolated {
                 let turns = turns[..spans.len()].iter().cycle();
                 let vectors = whole.iter_mut().zip(facts).zip(turns).zip(&mut are_near_zero);
                 for (((out, (firsts, rises)), turn), is_any_near_zero) in vectors {
-                    // Copies: the compiler knows that `out` is none of them.
-                    let (Turn { sampled, to_start, factor }, first, rise) =
+                    // Copies, so that the compiler knows that `out` does not alias them.
+                    let (LaneSpans { sampled, to_start, factor }, first, rise) =
                         (*turn, *firsts, *rises);
                     let (mut product, mut near_zero) = ([0.0; LANES], [0_u64; LANES]);
                     for lane in 0..LANES {
@@ -395,6 +386,34 @@ mod tests {
     use super::*;
 
     proptest! {
+        #[test]
+        fn repeating_windows_are_extrapolated_as_each_is(
+            period in 2..=PERIOD_MAX,
+            count in 1..=WINDOWS_MAX,
+            distances in prop::collection::vec((1..90_u32, 0..40_u32, 0..40_u32), PERIOD_MAX),
+            facts in prop::collection::vec((0..9_u32, 0..9_u32), WINDOWS_MAX),
+            (is_counter, is_rate) in any::<(bool, bool)>(),
+        ) {
+            let kernel = Extrapolated { is_counter, is_rate, range_seconds: 300.0, ..Extrapolated::default() };
+            let spans: Vec<Sampled> = distances[..period]
+                .iter()
+                .map(|&(sampled, to_start, to_end)| Sampled {
+                    sampled: sampled.into(),
+                    to_start: to_start.into(),
+                    to_end: to_end.into(),
+                })
+                .collect();
+            let (firsts, rises): (Vec<f64>, Vec<f64>) =
+                facts.iter().map(|&(first, rise)| (f64::from(first), f64::from(rise))).unzip();
+            let mut out = vec![0.0; count];
+            kernel.extrapolate_repeating(&spans, &firsts, &rises, &mut out);
+            for (window, out) in out.into_iter().enumerate() {
+                let (first, rise) = (firsts[window], rises[window]);
+                let expected = rise * kernel.factor(&spans[window % period], first, rise);
+                prop_assert_eq!(out.to_bits(), expected.to_bits(), "window {}", window);
+            }
+        }
+
         #[test]
         fn short_seconds_are_those_of_a_division(ms in 0_i64..1 << 37, small in 0_i64..1 << 20) {
             for ms in [ms, small, -ms] {

@@ -101,6 +101,7 @@ impl<'a> Feed<'a> {
     pub(super) fn new(
         ctx: &'a Context,
         origin: &'a Origin,
+        has_histograms: bool,
         series: &[u32],
         step_ranges: Option<StepRanges>,
         batch: Option<Box<SampleBatch>>,
@@ -109,7 +110,7 @@ impl<'a> Feed<'a> {
         match origin {
             Origin::Set(set) => Feed::Cursors(CursorFeed {
                 set: &**set,
-                has_histograms: set.has_any_histograms(),
+                has_histograms,
                 step_ranges,
                 cursors: series.iter().map(|_| SeriesCursor::Before).collect(),
                 batch,

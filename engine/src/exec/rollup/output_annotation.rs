@@ -35,7 +35,7 @@ pub(super) enum OutputAnnotation {
     },
 }
 
-/// Key of the flag that all names of metrics look like counters, among the values derived from the
+/// Key of the mark that no name of a metric needs the info, among the values derived from the
 /// series.
 const ARE_COUNTERS: &[u8] = b"counters";
 

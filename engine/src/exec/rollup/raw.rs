@@ -37,7 +37,7 @@ pub fn raw_series(
     let until_ms = end_ms.saturating_add(reach.ahead_ms);
     let mut reservation = Reservation::new(&ctx.budget, 0)?;
     let mut found = Vec::new();
-    let series = origin.series(ctx, false);
+    let (series, has_histograms) = (origin.series(ctx, false), origin.has_histograms());
     for (index, meta) in origin.metas(ctx, &series).iter().enumerate() {
         ctx.budget.check()?;
         let mut intake = match origin {
@@ -45,7 +45,7 @@ pub fn raw_series(
             Origin::Operator(_) => Checkpoint::new(&ctx.budget),
         };
         let mut reading = Reservation::empty(&ctx.budget);
-        let feed = Feed::new(ctx, origin, &[index as u32], None, None, None);
+        let feed = Feed::new(ctx, origin, has_histograms, &[index as u32], None, None, None);
         let read = read(feed, index as u32, until_ms, &mut intake, &mut reading)?;
         let seen = |times: &dyn Fn(i64) -> usize| times(after_ms)..times(until_ms);
         let floats = seen(&|bound| read.times.partition_point(|t| *t <= bound));

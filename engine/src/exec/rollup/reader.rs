@@ -22,8 +22,15 @@ impl RollupOperator {
     ) -> Box<dyn TileReader + 'a> {
         let spare = lock(&self.spare).pop();
         let Spare { buffers: idle, batch, facts, reservation } = spare.unwrap_or_default();
-        let feed =
-            Feed::new(&self.ctx, &self.origin, series, self.ranges.step_ranges(), batch, facts);
+        let feed = Feed::new(
+            &self.ctx,
+            &self.origin,
+            self.takes_histograms,
+            series,
+            self.ranges.step_ranges(),
+            batch,
+            facts,
+        );
         let row = |series: &u32| {
             let (kernel, buffer) = (kernel(), Buffer::default());
             let wanted = kernel.wanted_fact().filter(|_| self.may_use_facts(&feed, *series));
