@@ -16,6 +16,7 @@ use model::Budget;
 
 use crate::error::QueryError;
 use crate::exec::schedule::fair::{FairScheduler, QueryThread};
+use crate::exec::schedule::kernel::Core;
 use crate::stack::STACK_BYTES_MAX;
 
 /// Threads that help query threads, and the scheduler that they share.
@@ -79,10 +80,11 @@ impl WorkerPool {
             let queue = &queue;
             loop {
                 while queue.has_more() && self.scheduler.try_acquire() {
-                    let worker = thread.for_worker();
-                    scope.spawn(
-                        move |_| while queue.run_next(&worker) && !self.scheduler.is_contended() {},
-                    );
+                    let (worker, core) = (thread.for_worker(), Core::current());
+                    scope.spawn(move |_| {
+                        core.leave();
+                        while queue.run_next(&worker) && !self.scheduler.is_contended() {}
+                    });
                 }
                 if !queue.run_next(thread) {
                     break;
