@@ -37,25 +37,36 @@ impl Core {
 /// Moves the calling thread from a core. Errors are ignored: a thread that stays is only slower.
 #[cfg(target_os = "linux")]
 fn move_from(core: usize) {
-    const BYTES: usize = size_of::<libc::cpu_set_t>();
-    if core >= libc::CPU_SETSIZE as usize {
-        return;
+    if let Some(allowed) = forbid(core) {
+        allow(&allowed);
     }
-    // SAFETY: a set of cores is plain bits, for which zeros are the empty set. The calls read or
-    // write one set of the size that they are told, and `core` is a bit of it. Thread 0 is the
-    // calling one.
+}
+
+/// Forbids the calling thread a core, which it leaves at once. Returns the cores that it was allowed
+/// to run on; `None`, without effect, if it may run on no other one.
+#[cfg(target_os = "linux")]
+fn forbid(core: usize) -> Option<libc::cpu_set_t> {
+    if core >= libc::CPU_SETSIZE as usize {
+        return None;
+    }
+    // SAFETY: a set of cores is plain bits, for which zeros are the empty set. The call writes one
+    // set of the size that it is told, and `core` is a bit of it. Thread 0 is the calling one.
     unsafe {
         let mut allowed: libc::cpu_set_t = std::mem::zeroed();
-        if libc::sched_getaffinity(0, BYTES, &raw mut allowed) != 0 {
-            return;
+        if libc::sched_getaffinity(0, size_of_val(&allowed), &raw mut allowed) != 0 {
+            return None;
         }
         let mut others = allowed;
         libc::CPU_CLR(core, &mut others);
-        if libc::CPU_COUNT(&others) > 0 && libc::sched_setaffinity(0, BYTES, &raw const others) == 0
-        {
-            libc::sched_setaffinity(0, BYTES, &raw const allowed);
-        }
+        (libc::CPU_COUNT(&others) > 0 && allow(&others)).then_some(allowed)
     }
+}
+
+/// Sets the cores that the calling thread may run on. Returns whether the system did.
+#[cfg(target_os = "linux")]
+fn allow(cores: &libc::cpu_set_t) -> bool {
+    // SAFETY: the call reads one set of the size that it is told. Thread 0 is the calling one.
+    unsafe { libc::sched_setaffinity(0, size_of_val(cores), cores) == 0 }
 }
 
 #[cfg(test)]
@@ -64,7 +75,7 @@ mod tests {
     use super::*;
 
     fn allowed_count() -> i32 {
-        // SAFETY: as in `move_from`.
+        // SAFETY: as in `forbid`.
         unsafe {
             let mut allowed: libc::cpu_set_t = std::mem::zeroed();
             libc::sched_getaffinity(0, size_of::<libc::cpu_set_t>(), &raw mut allowed);
@@ -81,20 +92,35 @@ mod tests {
         }
         Core(None).leave();
         Core(Some(usize::MAX)).leave();
-        move_from(usize::MAX);
         assert_eq!(allowed_count(), before);
+    }
+
+    #[test]
+    fn a_thread_leaves_a_core_that_it_is_forbidden() {
+        let Core(Some(core)) = Core::current() else { return };
+        let before = allowed_count();
+        // The thread may have moved meanwhile; from here on it stays off the core.
+        match forbid(core) {
+            Some(allowed) => {
+                assert_ne!(Core::current(), Core(Some(core)));
+                assert_eq!(allowed_count(), before - 1);
+                assert!(allow(&allowed));
+            }
+            None => assert_eq!(before, 1),
+        }
+        assert_eq!(allowed_count(), before);
+        assert!(forbid(usize::MAX).is_none());
     }
 
     #[test]
     fn a_thread_on_its_only_core_stays() {
         let thread = std::thread::spawn(|| {
             let Core(Some(core)) = Core::current() else { return };
-            // SAFETY: as in `move_from`.
-            unsafe {
-                let mut only: libc::cpu_set_t = std::mem::zeroed();
-                libc::CPU_SET(core, &mut only);
-                libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &raw const only);
-            }
+            // SAFETY: as in `forbid`.
+            let mut only: libc::cpu_set_t = unsafe { std::mem::zeroed() };
+            // SAFETY: the core is one of the set's.
+            unsafe { libc::CPU_SET(core, &mut only) };
+            assert!(allow(&only));
             let core = Core::current();
             core.leave();
             assert_eq!((Core::current(), allowed_count()), (core, 1));
