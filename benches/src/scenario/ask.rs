@@ -157,8 +157,8 @@ pub fn ask(servers: &[Server], query: &Query, runs: usize, tolerance: f64) -> io
     Ok(Asked { name: query.name.to_owned(), text: query.text.clone(), servers: taken })
 }
 
-/// Waits until no server computes, at most [`WAIT_MAX`]: one that collects garbage after its
-/// response would take cores from the next one. Waits without sleeping: a sleeping core would be
+/// Waits until no server computes, at most [`WAIT_MAX`]: one that still works after its response
+/// would take cores from the next one. Waits without sleeping: a sleeping core would be
 /// slower at first.
 fn wait_until_idle(servers: &[Server]) -> io::Result<()> {
     let cpu_time = || servers.iter().map(Server::cpu_time).sum::<io::Result<Duration>>();
