@@ -2,6 +2,7 @@
 //!
 //! Formats and HTTP responses are in `http::write`.
 
+mod batch_shape;
 mod error;
 mod otlp;
 mod rejections;
@@ -22,6 +23,7 @@ use super::inflight::{Inflight, InflightReservation};
 use super::metrics::{IngestMetrics, Protocol};
 use super::rejection_log::RejectionLog;
 use crate::tenancy::{TenantLabel, label_batch};
+use batch_shape::BatchShape;
 use error::PartialWrite;
 pub(crate) use error::{WriteError, WriteErrorKind};
 pub(crate) use otlp::OtlpFormat;
@@ -62,6 +64,8 @@ struct Buffers {
     body: Vec<u8>,
     message: Vec<u8>,
     decoder: Decoder,
+    /// Of the last batch.
+    shape: BatchShape,
 }
 
 /// A decoded request with its buffers and reservation.
@@ -290,7 +294,7 @@ impl RemoteWrite {
     }
 
     fn keep_buffers(&self, buffers: Buffers) {
-        let Buffers { body, message, decoder } = &buffers;
+        let Buffers { body, message, decoder, shape: _ } = &buffers;
         let bytes = [body.capacity(), message.capacity(), decoder.heap_bytes()];
         if bytes.into_iter().any(|bytes| bytes > BUFFER_BYTES_KEPT_MAX) {
             return;
@@ -310,11 +314,12 @@ impl Buffers {
         mut reservation: InflightReservation,
     ) -> Result<Work, DecodeError> {
         let length = decompress(&self.body, limits, &mut self.message)?;
-        let mut batch = Batch::default();
+        let mut batch = self.shape.batch(length);
         let mut grant = |bytes| reservation.add(bytes);
         let message = &self.message;
         let decoded =
             self.decoder.decode(version, message, length, limits, &mut grant, &mut batch)?;
+        self.shape = BatchShape::of(&batch, length);
         Ok(Work { buffers: self, reservation, batch, decoded })
     }
 }

@@ -1,11 +1,11 @@
 //! OTLP metrics: received and stored like remote write, in their own encodings.
 
 use axum::body::Body;
-use model::Batch;
 use storage::Store;
 use wire::otlp::{self, Encoding, Settings};
 use wire::{Counts, Decoded, Limits, gunzip};
 
+use super::batch_shape::BatchShape;
 use super::{Buffers, DecodedWrite, InflightReservation, Protocol, RemoteWrite, Work, WriteError};
 use crate::tenancy::TenantLabel;
 
@@ -69,7 +69,6 @@ impl Buffers {
         limits: &Limits,
         mut reservation: InflightReservation,
     ) -> Result<(Work, usize), WriteError> {
-        let mut batch = Batch::default();
         let mut grant = |bytes| reservation.add(bytes);
         let message = if format.is_compressed {
             gunzip(&self.body, limits, &mut grant, &mut self.message)?;
@@ -80,8 +79,10 @@ impl Buffers {
         let message_bytes = message.len();
         // As for remote write, the decoded form is granted the length of the message first.
         grant(message_bytes)?;
+        let mut batch = self.shape.batch(message_bytes);
         let decoded: Decoded =
             otlp::decode(format.encoding, message, settings, limits, &mut grant, &mut batch)?;
+        self.shape = BatchShape::of(&batch, message_bytes);
         Ok((Work { buffers: self, reservation, batch, decoded }, message_bytes))
     }
 }
