@@ -1,19 +1,23 @@
 //! Call stacks of this process.
 //!
 //! A walk uses the unwind tables (`.eh_frame`) of the binary, so it needs no frame pointers. It
-//! allocates nothing, waits for no lock, and reads the stack through `/proc/self/mem`, where a wrong
-//! address is an error instead of a fault. So it may run inside the allocator and in a signal
-//! handler. `profile/symbols` finds the names of functions later.
+//! allocates nothing and waits for no lock, so it may run inside the allocator and in a signal
+//! handler. A wrong address is an error instead of a fault: a walk from the caller reads only the
+//! stack of its thread, and a walk from other registers reads through `/proc/self/mem`.
+//! `profile/symbols` finds the names of functions later.
 
 #![allow(unsafe_code)]
 
 use std::arch::asm;
+use std::cell::Cell;
 use std::ffi::{CStr, c_int, c_void};
 use std::fs::File;
+use std::mem::MaybeUninit;
 use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, OnceLock, TryLockError};
 
 use framehop::{
@@ -78,6 +82,18 @@ struct Window {
     bytes: Box<[u8; WINDOW_BYTES]>,
 }
 
+/// Stack of the calling thread, from a frame in use to its end.
+#[derive(Debug, Clone, Copy)]
+struct OwnStack {
+    start: u64,
+    end: u64,
+}
+
+thread_local! {
+    /// End of the stack of this thread; 0 until it is known.
+    static STACK_END: Cell<u64> = const { Cell::new(0) };
+}
+
 static WALKER: OnceLock<Option<Walker>> = OnceLock::new();
 
 /// Prepares walks. Returns `false` without `/proc`, where stacks cannot be walked.
@@ -96,20 +112,34 @@ pub(crate) fn modules() -> &'static [Module] {
 /// Returns 0 before `prepare`, and while too many threads walk.
 #[inline(never)]
 pub(crate) fn walk_here(frames: &mut [u64]) -> usize {
-    let count = walk(Registers::here(), frames);
+    let registers = Registers::here();
+    let count = walk_with_scratch(|walker, Scratch { cache, window }| {
+        match OwnStack::from(registers.stack) {
+            Some(stack) => walker.walk(registers, cache, |address| stack.read(address), frames),
+            None => walker.walk(registers, cache, window.reader(&walker.memory), frames),
+        }
+    });
     // Prevents a tail call, whose frame would be the callee's.
     std::hint::black_box(count)
 }
 
 /// Walks the stack of the registers.
 pub(super) fn walk(registers: Registers, frames: &mut [u64]) -> usize {
+    walk_with_scratch(|walker, Scratch { cache, window }| {
+        walker.walk(registers, cache, window.reader(&walker.memory), frames)
+    })
+}
+
+/// Calls `walk` with a free scratch; returns 0 if there is none.
+#[inline(always)]
+fn walk_with_scratch(walk: impl FnOnce(&Walker, &mut Scratch) -> usize) -> usize {
     let Some(walker) = walker() else { return 0 };
     for scratch in &walker.scratches {
         match scratch.try_lock() {
-            Ok(mut scratch) => return walker.walk(registers, &mut scratch, frames),
+            Ok(mut scratch) => return walk(walker, &mut scratch),
             Err(TryLockError::WouldBlock) => {}
             Err(TryLockError::Poisoned(poisoned)) => {
-                return walker.walk(registers, &mut poisoned.into_inner(), frames);
+                return walk(walker, &mut poisoned.into_inner());
             }
         }
     }
@@ -134,10 +164,13 @@ impl Walker {
         Some(Walker { modules, unwinder, memory, scratches })
     }
 
-    fn walk(&self, registers: Registers, scratch: &mut Scratch, frames: &mut [u64]) -> usize {
-        let Scratch { cache, window } = scratch;
-        window.len = 0;
-        let mut read = |address| window.read(&self.memory, address);
+    fn walk(
+        &self,
+        registers: Registers,
+        cache: &mut Cache,
+        mut read: impl FnMut(u64) -> Result<u64, ()>,
+        frames: &mut [u64],
+    ) -> usize {
         let start = registers.instruction;
         let mut walk = self.unwinder.iter_frames(start, registers.native(), cache, &mut read);
         let mut count = 0;
@@ -166,6 +199,12 @@ impl Scratch {
 }
 
 impl Window {
+    /// Returns a function that reads the eight bytes at an address.
+    fn reader(&mut self, memory: &File) -> impl FnMut(u64) -> Result<u64, ()> {
+        self.len = 0;
+        |address| self.read(memory, address)
+    }
+
     /// Returns the eight bytes at an address.
     fn read(&mut self, memory: &File, address: u64) -> Result<u64, ()> {
         if let Some(word) = self.word(address) {
@@ -181,6 +220,49 @@ impl Window {
         let word = self.bytes[..self.len].get(at..)?.first_chunk()?;
         Some(u64::from_ne_bytes(*word))
     }
+}
+
+impl OwnStack {
+    /// Returns the stack of the calling thread from an address in it; `None` if the system does not
+    /// state its end.
+    fn from(start: u64) -> Option<OwnStack> {
+        let mut end = STACK_END.get();
+        if end == 0 {
+            end = stack_end()?;
+            STACK_END.set(end);
+        }
+        (start < end).then_some(OwnStack { start, end })
+    }
+
+    /// Returns the eight bytes at an address.
+    fn read(self, address: u64) -> Result<u64, ()> {
+        let is_inside = address >= self.start && address.saturating_add(8) <= self.end;
+        if !is_inside || !address.is_multiple_of(8) {
+            return Err(());
+        }
+        let word = std::ptr::with_exposed_provenance_mut::<u64>(address as usize);
+        // SAFETY: the address is aligned and lies between a frame in use of the calling thread and
+        // the end of its stack, all of which is mapped. The load is atomic, because another thread
+        // may write what it was lent there.
+        Ok(unsafe { AtomicU64::from_ptr(word) }.load(Ordering::Relaxed))
+    }
+}
+
+/// Returns the end of the stack of the calling thread.
+fn stack_end() -> Option<u64> {
+    let mut attributes = MaybeUninit::<libc::pthread_attr_t>::uninit();
+    let (mut start, mut bytes) = (std::ptr::null_mut(), 0);
+    // SAFETY: the first call initializes the attributes, which the others read and free, if it
+    // returns 0. The second one writes to two variables of this function.
+    let is_known = unsafe {
+        libc::pthread_getattr_np(libc::pthread_self(), attributes.as_mut_ptr()) == 0 && {
+            let status =
+                libc::pthread_attr_getstack(attributes.as_ptr(), &raw mut start, &raw mut bytes);
+            libc::pthread_attr_destroy(attributes.as_mut_ptr());
+            status == 0
+        }
+    };
+    is_known.then(|| start.addr() as u64 + bytes as u64)
 }
 
 impl Registers {
@@ -380,6 +462,40 @@ pub(crate) mod tests {
         assert_eq!(shallow[6..count], deep[16..count + 10]);
         assert_eq!(descend_with_scratch(1_000, &mut deep), FRAMES_MAX);
         assert!(deep.iter().all(|address| modules()[0].addresses.contains(address)));
+    }
+
+    /// Walks from the registers of this function, through the memory of the process.
+    #[inline(never)]
+    fn walk_by_file(frames: &mut [u64]) -> usize {
+        let count = walk(Registers::here(), frames);
+        std::hint::black_box(count)
+    }
+
+    #[test]
+    fn a_stack_is_the_same_read_directly_and_through_proc() {
+        assert!(prepare());
+        let walks: [fn(&mut [u64]) -> usize; 2] = [walk_here, walk_by_file];
+        let [own, by_file] = walks.map(|walk_once| {
+            let mut frames = [0; FRAMES_MAX];
+            let count = with_scratch(|| walk_once(&mut frames));
+            frames[..count].to_vec()
+        });
+        assert!(own.len() > 5, "{}", own.len());
+        // Up to this function, the frames may have other addresses.
+        assert_eq!((own.len(), &own[3..]), (by_file.len(), &by_file[3..]));
+    }
+
+    #[test]
+    fn a_thread_reads_its_own_stack_only() {
+        let word: u64 = std::hint::black_box(0x0123_4567_89ab_cdef);
+        let address = (&raw const word).expose_provenance() as u64;
+        let stack = OwnStack::from(Registers::here().stack).unwrap();
+        assert_eq!(stack.read(address), Ok(word));
+        for wrong in [0, address + 1, stack.start - 8, stack.end - 4, stack.end, u64::MAX - 7] {
+            assert_eq!(stack.read(wrong), Err(()), "{wrong}");
+        }
+        let of_thread = move || stack_end().is_some_and(|end| end != stack.end);
+        assert!(std::thread::spawn(of_thread).join().unwrap());
     }
 
     #[test]
