@@ -25,10 +25,6 @@ const HOUR_MS: i64 = 60 * MINUTE_MS;
 const DAY_MS: i64 = 24 * HOUR_MS;
 /// The metric that queries want.
 const WANTED: &str = "wanted_total";
-/// Series of each other metric.
-const OTHERS_SERIES: usize = 5;
-/// Scrape interval of the other metrics, in intervals of the wanted one.
-const OTHERS_INTERVALS: i64 = 20;
 /// Timeout of writes while the store is loaded, and of its full compaction.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(600);
 const SETTLE_TIMEOUT: Duration = Duration::from_secs(7_200);
@@ -61,12 +57,18 @@ struct Options {
     /// Number of metrics in the store.
     #[arg(long, default_value = "200", value_parser = count())]
     metrics: usize,
-    /// Number of series of the metric that is queried; the other metrics have five each.
+    /// Number of series of the metric that is queried.
     #[arg(long, default_value = "1000", value_parser = count())]
     series: usize,
-    /// Scrape interval of that metric in seconds; that of the other metrics is 20 times as long.
+    /// Number of series of each other metric.
+    #[arg(long, default_value = "5", value_parser = count())]
+    others_series: usize,
+    /// Scrape interval of the metric that is queried, in seconds.
     #[arg(long, default_value = "15", value_parser = count())]
     interval: usize,
+    /// Scrape interval of the other metrics, in intervals of that one.
+    #[arg(long, default_value = "20", value_parser = count())]
+    others_intervals: usize,
     /// Number of series of the dashboard over a year.
     #[arg(long, default_value = YEAR_SERIES, value_parser = count())]
     year_series: usize,
@@ -93,6 +95,10 @@ impl Options {
 
     fn interval_ms(&self) -> i64 {
         self.interval as i64 * 1000
+    }
+
+    fn others_interval_ms(&self) -> i64 {
+        self.others_intervals as i64 * self.interval_ms()
     }
 
     fn end_ms(&self) -> i64 {
@@ -130,13 +136,17 @@ fn series(metric: &str, number: usize) -> Labels {
     Labels::from_pairs(pairs)
 }
 
-/// Writes the counters of a metric in a time range, 250 per write.
+/// Writes the counters of a metric in a time range, 250 per write, at multiples of an interval.
 async fn append(store: &Store, metric: &str, count: usize, times: (i64, i64), interval_ms: i64) {
+    let first_ms = (times.0 + interval_ms - 1) / interval_ms * interval_ms;
+    if first_ms >= times.1 {
+        return;
+    }
     for start in (0..count).step_by(250) {
         let mut batch = Batch::default();
         for number in start..count.min(start + 250) {
             let mut value = times.0 as u64 / 100 + number as u64;
-            let samples: Vec<(i64, f64)> = (times.0..times.1)
+            let samples: Vec<(i64, f64)> = (first_ms..times.1)
                 .step_by(interval_ms as usize)
                 .map(|time_ms| {
                     value += scramble(value ^ time_ms as u64) % 100;
@@ -156,9 +166,8 @@ async fn fill(memory: &SharedMemory, of: &Options) {
         let times = (window * 2 * HOUR_MS, (window + 1) * 2 * HOUR_MS);
         append(&store, WANTED, of.series, times, of.interval_ms()).await;
         for other in 1..of.metrics {
-            let (metric, interval_ms) =
-                (format!("other_{other:03}_total"), OTHERS_INTERVALS * of.interval_ms());
-            append(&store, &metric, OTHERS_SERIES, times, interval_ms).await;
+            let metric = format!("other_{other:03}_total");
+            append(&store, &metric, of.others_series, times, of.others_interval_ms()).await;
         }
         store.seal_all().await.expect("a window can be sealed");
     }
@@ -235,8 +244,8 @@ fn rows(of: &Options) -> Vec<Row> {
     let regex = format!(".*{}", &pod["pod-".len()..]);
     let regex = Matcher::new(MatchOp::Regex, "pod", regex).expect("it is well-formed");
     let day = of.series as u64 * (DAY_MS / of.interval_ms()) as u64;
-    let of_others = ((of.metrics - 1) * OTHERS_SERIES) as u64
-        * (DAY_MS / of.interval_ms() / OTHERS_INTERVALS) as u64;
+    let of_others =
+        ((of.metrics - 1) * of.others_series) as u64 * (DAY_MS / of.others_interval_ms()) as u64;
     let (metric_days, all) = (day * of.days as u64, (day + of_others) * of.days as u64);
     let metric = || vec![Matcher::equal("__name__", WANTED)];
     let whole = (0, of.end_ms());
@@ -456,12 +465,14 @@ fn main() -> ExitCode {
             return Ok(());
         }
         report.push(&format!(
-            "{} days, {} metrics, of which one has {} series each {} s, {} ms a request. Each \
-             query, except for the last two, on a newly opened store.\n\n{}",
+            "{} days, {} metrics, of which one has {} series each {} s, and the others {} each {} \
+             s; {} ms a request. Each query, except for the last two, on a newly opened store.\n\n{}",
             options.days,
             options.metrics,
             options.series,
             options.interval,
+            options.others_series,
+            options.others_interval_ms() / 1000,
             options.delay_ms,
             runtime.block_on(queries(&options)),
         ));

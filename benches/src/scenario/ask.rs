@@ -13,6 +13,9 @@ use crate::measure::median;
 /// Parameter that turns off result caches. VictoriaMetrics then also does not align steps.
 pub const NO_CACHE: &str = "&nocache=1";
 
+/// Maximum median of a short query, on all servers: of a few runs, it varies by half.
+const SHORT_MS: f64 = 2.0;
+const SHORT_RUNS: usize = 5;
 /// Interval in which idle servers use no CPU time.
 const IDLE_TIME: Duration = Duration::from_micros(500);
 /// Maximum cores that idle servers use.
@@ -112,9 +115,9 @@ impl Taken {
     }
 }
 
-/// Queries once to warm up and compare, then `runs` times: A, B, A, B, each once all servers are
-/// idle. Values may differ by `tolerance`, relative to the larger one. A server that returns an
-/// error is queried once.
+/// Queries once to warm up and compare, then `runs` times, and [`SHORT_RUNS`] times as often if the
+/// query is short: A, B, A, B, each once all servers are idle. Values may differ by `tolerance`,
+/// relative to the larger one. A server that returns an error is queried once.
 ///
 /// Errors: a result has another shape, or a server is gone.
 pub fn ask(servers: &[Server], query: &Query, runs: usize, tolerance: f64) -> io::Result<Asked> {
@@ -139,7 +142,8 @@ pub fn ask(servers: &[Server], query: &Query, runs: usize, tolerance: f64) -> io
         first.get_or_insert(answer);
     }
     drop(first);
-    for _ in 0..runs {
+    let mut run = 0;
+    while run < runs || run < SHORT_RUNS * runs && is_short(&taken) {
         for (index, server) in servers.iter().enumerate() {
             if taken[index].error.is_some() {
                 continue;
@@ -151,10 +155,17 @@ pub fn ask(servers: &[Server], query: &Query, runs: usize, tolerance: f64) -> io
                 return Err(Error::other(format!("{}: status {status}", server.name)));
             }
             taken[index].wall_ms.push(cost.wall.as_secs_f64() * 1e3);
-            taken[index].cpu_ms += cost.cpu.as_secs_f64() * 1e3 / runs as f64;
+            taken[index].cpu_ms += cost.cpu.as_secs_f64() * 1e3;
         }
+        run += 1;
     }
+    taken.iter_mut().for_each(|taken| taken.cpu_ms /= run as f64);
     Ok(Asked { name: query.name.to_owned(), text: query.text.clone(), servers: taken })
+}
+
+/// Returns whether a query is short on all servers that answer.
+fn is_short(taken: &[Taken]) -> bool {
+    taken.iter().all(|taken| taken.error.is_some() || taken.median_ms() < SHORT_MS)
 }
 
 /// Waits until no server computes, at most [`WAIT_MAX`]: one that still works after its response
