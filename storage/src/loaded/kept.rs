@@ -22,7 +22,7 @@ use crate::sizes::Sizes;
 
 /// Bytes that a set counts in addition to its series.
 const SET_BYTES: usize = 512;
-/// A set is kept if it takes at most one of this many parts of the column cache, without columns.
+/// All sets together take at most one of this many parts of the column cache, without columns.
 const CACHE_SHARE: usize = 2;
 /// Maximum bytes of derived values per series: enough for a few groupings into few groups.
 const DERIVED_BYTES: usize = 32;
@@ -66,6 +66,7 @@ struct KeptSet {
     version: u64,
     /// `None` after an eviction.
     series: Mutex<Option<SharedSeries>>,
+    bytes: usize,
     is_read: AtomicBool,
 }
 
@@ -85,6 +86,11 @@ impl KeptSet {
             && self.selection.only_newest == selection.only_newest
             && (self.selection.windows.is_none() || self.selection.windows == selection.windows)
             && self.selection.matchers == selection.matchers
+    }
+
+    /// Returns the bytes that the set counts; 0 after an eviction.
+    fn held_bytes(&self) -> usize {
+        lock(&self.series).as_ref().map_or(0, |_| self.bytes)
     }
 
     fn is_valid(&self, changes: &Changes) -> bool {
@@ -201,9 +207,8 @@ impl KeptSets {
         self.misses.fetch_add(1, Ordering::Relaxed);
         let derived_bytes = DERIVED_BYTES * series.series_count();
         let bytes = series.bytes().map(|bytes| SET_BYTES + bytes + derived_bytes);
-        let Some(bytes) = bytes.filter(|bytes| *bytes <= columns.bytes_max() / CACHE_SHARE) else {
-            return;
-        };
+        let bytes_max = columns.bytes_max() / CACHE_SHARE;
+        let Some(bytes) = bytes.filter(|bytes| *bytes <= bytes_max) else { return };
         let held =
             HeldSet { _bytes: columns.hold(bytes), derived: DerivedValues::new(derived_bytes) };
         if series.held().set(held).is_err() {
@@ -211,7 +216,7 @@ impl KeptSets {
         }
         selection.windows = selection.windows.filter(|_| series.is_partial());
         let (series, is_read) = (Mutex::new(Some(series.clone())), AtomicBool::new(false));
-        let set = Arc::new(KeptSet { selection, version, series, is_read });
+        let set = Arc::new(KeptSet { selection, version, series, bytes, is_read });
         let evictable: Weak<KeptSet> = Arc::downgrade(&set);
         let mut removed = Vec::new();
         {
@@ -223,8 +228,12 @@ impl KeptSets {
                 removed.extend(sets.remove(at));
             }
             sets.push_back(set);
-            while sets.len() > self.sets_max {
-                removed.extend(sets.pop_front());
+            // A set is large, and the queue of the cache passes few entries at a time.
+            let mut held_bytes: usize = sets.iter().map(|set| set.held_bytes()).sum();
+            while sets.len() > self.sets_max || held_bytes > bytes_max {
+                let Some(set) = sets.pop_front() else { break };
+                held_bytes = held_bytes.saturating_sub(set.bytes);
+                removed.push(set);
             }
         }
         drop(removed);

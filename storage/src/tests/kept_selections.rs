@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use model::{
-    Budget, BudgetLimits, Matcher, Selection, Source, TimeRange, WantedWindows, WindowPart, Windows,
+    Budget, BudgetLimits, MatchOp, Matcher, Selection, Source, TimeRange, WantedWindows,
+    WindowPart, Windows,
 };
 
 use super::harness::{self, FullContents, batch, labels, open_with};
@@ -34,8 +35,12 @@ fn series(index: usize) -> model::Labels {
 }
 
 async fn filled(options: StoreOptions) -> Store {
+    filled_with(SERIES, options).await
+}
+
+async fn filled_with(series_count: usize, options: StoreOptions) -> Store {
     let store = open_with(&harness::memory(), options).await.unwrap();
-    for index in 0..SERIES {
+    for index in 0..series_count {
         let samples: Vec<_> =
             (0..SAMPLES).map(|at| (FIRST_MS + at * STEP_MS, at as f64 + index as f64)).collect();
         store.append(batch(&series(index), &samples)).await.unwrap();
@@ -383,12 +388,14 @@ fn blocks_are_read_once_if_no_window_sees_some_of_their_series() {
 #[test]
 fn a_full_cache_evicts_selections_and_their_columns() {
     harness::run(async {
-        let columns_bytes_max = 24 << 10;
-        let store = filled(StoreOptions { columns_bytes_max, ..options(1000) }).await;
-        let slow = filled(options(0)).await;
-        for round in 0..3 {
+        let columns_bytes_max = 8 << 10;
+        let store = filled_with(15, StoreOptions { columns_bytes_max, ..options(1000) }).await;
+        let slow = filled_with(15, options(0)).await;
+        for instances in ["[0-4]", "[5-9]", "1[0-4]"] {
+            let matcher = Matcher::new(MatchOp::Regex, "instance", instances).unwrap();
             for first in 0..SAMPLES / 2 {
-                let of_times = selection(FIRST_MS + first * STEP_MS, LAST_MS - round * STEP_MS);
+                let mut of_times = selection(FIRST_MS + first * STEP_MS, LAST_MS);
+                of_times.matchers.push(matcher.clone());
                 keep(&store, &of_times).await;
                 assert_eq!(read(&store, &of_times).await, read(&slow, &of_times).await);
                 let stats = store.stats();
@@ -397,6 +404,21 @@ fn a_full_cache_evicts_selections_and_their_columns() {
         }
         assert!(store.stats().kept_selections_hits > 0);
         assert!(store.stats().columns_evicted > 0);
+    });
+}
+
+#[test]
+fn selections_of_many_series_stay_within_the_cache() {
+    harness::run(async {
+        let columns_bytes_max = 2 << 20;
+        let store = filled_with(1000, StoreOptions { columns_bytes_max, ..options(1000) }).await;
+        let of_round = |round| selection(FIRST_MS + round * STEP_MS, LAST_MS);
+        for round in 0..16 {
+            keep(&store, &of_round(round)).await;
+            let bytes = store.stats().columns_bytes;
+            assert!(bytes <= columns_bytes_max, "{bytes} bytes after {round} selections");
+        }
+        assert!(read_again(&store, &of_round(15)).await.1);
     });
 }
 
