@@ -22,7 +22,7 @@ use crate::sizes::Sizes;
 
 /// Bytes that a set counts in addition to its series.
 const SET_BYTES: usize = 512;
-/// All sets together take at most one of this many parts of the column cache, without columns.
+/// Inverse of the share of the column cache that all sets together may take, without their columns.
 const CACHE_SHARE: usize = 2;
 /// Maximum bytes of derived values per series: enough for a few groupings into few groups.
 const DERIVED_BYTES: usize = 32;
@@ -75,7 +75,9 @@ impl Evict for KeptSet {
         if self.is_read.swap(false, Ordering::Relaxed) {
             return Eviction::WasRead;
         }
-        drop(lock(&self.series).take());
+        let series = lock(&self.series).take();
+        // Unlocked, as a set may be large.
+        drop(series);
         Eviction::Done
     }
 }
@@ -88,9 +90,8 @@ impl KeptSet {
             && self.selection.matchers == selection.matchers
     }
 
-    /// Returns the bytes that the set counts; 0 after an eviction.
-    fn held_bytes(&self) -> usize {
-        lock(&self.series).as_ref().map_or(0, |_| self.bytes)
+    fn is_evicted(&self) -> bool {
+        lock(&self.series).is_none()
     }
 
     fn is_valid(&self, changes: &Changes) -> bool {
@@ -218,9 +219,14 @@ impl KeptSets {
         let (series, is_read) = (Mutex::new(Some(series.clone())), AtomicBool::new(false));
         let set = Arc::new(KeptSet { selection, version, series, bytes, is_read });
         let evictable: Weak<KeptSet> = Arc::downgrade(&set);
-        let mut removed = Vec::new();
+        let mut removed;
         {
             let mut sets = lock(&self.sets);
+            let left;
+            (removed, left) = std::mem::take(&mut *sets)
+                .into_iter()
+                .partition::<VecDeque<_>, _>(|set| set.is_evicted());
+            *sets = left;
             // Another query may have kept the same selection in the meantime.
             if let Some(at) =
                 sets.iter().position(|other| other.is_of(&set.selection, set.selection.times))
@@ -228,12 +234,13 @@ impl KeptSets {
                 removed.extend(sets.remove(at));
             }
             sets.push_back(set);
-            // A set is large, and the queue of the cache passes few entries at a time.
-            let mut held_bytes: usize = sets.iter().map(|set| set.held_bytes()).sum();
+            // The cache alone may exceed its limit: an insertion checks few entries of its queue, and
+            // a set may have megabytes.
+            let mut held_bytes: usize = sets.iter().map(|set| set.bytes).sum();
             while sets.len() > self.sets_max || held_bytes > bytes_max {
                 let Some(set) = sets.pop_front() else { break };
-                held_bytes = held_bytes.saturating_sub(set.bytes);
-                removed.push(set);
+                held_bytes -= set.bytes;
+                removed.push_back(set);
             }
         }
         drop(removed);
