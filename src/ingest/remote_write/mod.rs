@@ -64,7 +64,6 @@ struct Buffers {
     body: Vec<u8>,
     message: Vec<u8>,
     decoder: Decoder,
-    /// Of the last batch.
     shape: BatchShape,
 }
 
@@ -314,12 +313,23 @@ impl Buffers {
         mut reservation: InflightReservation,
     ) -> Result<Work, DecodeError> {
         let length = decompress(&self.body, limits, &mut self.message)?;
-        let mut batch = self.shape.batch(length);
+        let mut batch = self.allocate_batch(length, &mut reservation);
         let mut grant = |bytes| reservation.add(bytes);
         let message = &self.message;
         let decoded =
             self.decoder.decode(version, message, length, limits, &mut grant, &mut batch)?;
-        self.shape = BatchShape::of(&batch, length);
+        self.shape.note(&batch, length);
         Ok(Work { buffers: self, reservation, batch, decoded })
+    }
+
+    /// Returns an empty batch for a message, whose length is reserved for it: with room for a batch
+    /// like the previous one, if all of it can be reserved.
+    fn allocate_batch(&self, message_bytes: usize, reservation: &mut InflightReservation) -> Batch {
+        let batch = self.shape.allocate(message_bytes);
+        let more = batch.memory_bytes().saturating_sub(message_bytes);
+        match reservation.add(more) {
+            Ok(()) => batch,
+            Err(_) => Batch::default(),
+        }
     }
 }

@@ -5,7 +5,6 @@ use storage::Store;
 use wire::otlp::{self, Encoding, Settings};
 use wire::{Counts, Decoded, Limits, gunzip};
 
-use super::batch_shape::BatchShape;
 use super::{Buffers, DecodedWrite, InflightReservation, Protocol, RemoteWrite, Work, WriteError};
 use crate::tenancy::TenantLabel;
 
@@ -79,10 +78,11 @@ impl Buffers {
         let message_bytes = message.len();
         // As for remote write, the decoded form is granted the length of the message first.
         grant(message_bytes)?;
-        let mut batch = self.shape.batch(message_bytes);
+        let mut batch = self.allocate_batch(message_bytes, &mut reservation);
+        let mut grant = |bytes| reservation.add(bytes);
         let decoded: Decoded =
             otlp::decode(format.encoding, message, settings, limits, &mut grant, &mut batch)?;
-        self.shape = BatchShape::of(&batch, message_bytes);
+        self.shape.note(&batch, message_bytes);
         Ok((Work { buffers: self, reservation, batch, decoded }, message_bytes))
     }
 }
