@@ -4,10 +4,8 @@
 //! only memory at their ends, so the process would keep the peak of a seal or query. Free memory of
 //! the heaps is released when no query runs.
 //!
-//! New threads take heaps in turn. Threads with the same heap wait for each other: with one heap per
-//! core, every second query shared one with its worker, and took up to three times as long. More
-//! heaps keep more free memory: with four per core, the peak of 24 clients is a fifth higher, and
-//! memory after it a tenth.
+//! New threads take heaps in turn, and threads with the same heap wait for each other. With one heap
+//! per core, every second query has the heap of its worker. More heaps keep more free memory.
 
 #![allow(unsafe_code)]
 

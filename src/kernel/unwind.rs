@@ -1,10 +1,11 @@
 //! Call stacks of this process.
 //!
-//! A walk uses the unwind tables (`.eh_frame`) of the binary, so it needs no frame pointers. It
-//! allocates nothing and waits for no lock, so it may run inside the allocator and in a signal
-//! handler. A wrong address is an error instead of a fault: a walk from the caller reads only the
-//! stack of its thread, and a walk from other registers reads through `/proc/self/mem`.
-//! `profile/symbols` finds the names of functions later.
+//! A walk uses the unwind tables (`.eh_frame`) of the binary, so it needs no frame pointers. A wrong
+//! address is an error instead of a fault. `profile/symbols` finds the names of functions later.
+//!
+//! [`walk`] reads through `/proc/self/mem`. It allocates nothing and waits for no lock, so it may run
+//! in a signal handler. [`walk_here`] reads the stack of its thread directly, and may run inside the
+//! Rust allocator: the first walk of a thread asks the C library for the bounds of its stack.
 
 #![allow(unsafe_code)]
 
@@ -12,12 +13,12 @@ use std::arch::asm;
 use std::cell::Cell;
 use std::ffi::{CStr, c_int, c_void};
 use std::fs::File;
+use std::marker::PhantomData;
 use std::mem::MaybeUninit;
 use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, OnceLock, TryLockError};
 
 use framehop::{
@@ -82,16 +83,16 @@ struct Window {
     bytes: Box<[u8; WINDOW_BYTES]>,
 }
 
-/// Stack of the calling thread, from a frame in use to its end.
-#[derive(Debug, Clone, Copy)]
+/// Stack of the calling thread, from a live frame on.
 struct OwnStack {
-    start: u64,
-    end: u64,
+    addresses: Range<u64>,
+    /// Keeps the value on its thread.
+    _thread: PhantomData<*const ()>,
 }
 
 thread_local! {
-    /// End of the stack of this thread; 0 until it is known.
-    static STACK_END: Cell<u64> = const { Cell::new(0) };
+    /// First address of the stack of this thread, and the one after it; 0 until they are known.
+    static STACK: Cell<(u64, u64)> = const { Cell::new((0, 0)) };
 }
 
 static WALKER: OnceLock<Option<Walker>> = OnceLock::new();
@@ -113,11 +114,11 @@ pub(crate) fn modules() -> &'static [Module] {
 #[inline(never)]
 pub(crate) fn walk_here(frames: &mut [u64]) -> usize {
     let registers = Registers::here();
-    let count = walk_with_scratch(|walker, Scratch { cache, window }| {
-        match OwnStack::from(registers.stack) {
-            Some(stack) => walker.walk(registers, cache, |address| stack.read(address), frames),
-            None => walker.walk(registers, cache, window.reader(&walker.memory), frames),
-        }
+    // SAFETY: the registers are of this frame, which outlives the value.
+    let stack = unsafe { OwnStack::from(registers.stack) };
+    let count = walk_with_scratch(|walker, Scratch { cache, window }| match &stack {
+        Some(stack) => walker.walk(registers, cache, |address| stack.read(address), frames),
+        None => walker.walk(registers, cache, window.reader(&walker.memory), frames),
     });
     // Prevents a tail call, whose frame would be the callee's.
     std::hint::black_box(count)
@@ -223,33 +224,54 @@ impl Window {
 }
 
 impl OwnStack {
-    /// Returns the stack of the calling thread from an address in it; `None` if the system does not
-    /// state its end.
-    fn from(start: u64) -> Option<OwnStack> {
-        let mut end = STACK_END.get();
-        if end == 0 {
-            end = stack_end()?;
-            STACK_END.set(end);
+    /// Returns the stack of the calling thread from an address in it; `None` if it is not in the
+    /// stack that the system states.
+    ///
+    /// # Safety
+    ///
+    /// The address must be the stack pointer of a live frame of this thread that outlives the value.
+    unsafe fn from(start: u64) -> Option<OwnStack> {
+        let mut stack = STACK.get();
+        if stack.1 == 0 {
+            stack = stated_stack()?;
+            STACK.set(stack);
         }
-        (start < end).then_some(OwnStack { start, end })
+        let is_inside = (stack.0..stack.1).contains(&start);
+        is_inside.then_some(OwnStack { addresses: start..stack.1, _thread: PhantomData })
     }
 
     /// Returns the eight bytes at an address.
-    fn read(self, address: u64) -> Result<u64, ()> {
-        let is_inside = address >= self.start && address.saturating_add(8) <= self.end;
-        if !is_inside || !address.is_multiple_of(8) {
+    fn read(&self, address: u64) -> Result<u64, ()> {
+        let is_inside =
+            address >= self.addresses.start && address.saturating_add(8) <= self.addresses.end;
+        if !is_inside {
             return Err(());
         }
-        let word = std::ptr::with_exposed_provenance_mut::<u64>(address as usize);
-        // SAFETY: the address is aligned and lies between a frame in use of the calling thread and
-        // the end of its stack, all of which is mapped. The load is atomic, because another thread
-        // may write what it was lent there.
-        Ok(unsafe { AtomicU64::from_ptr(word) }.load(Ordering::Relaxed))
+        let word: u64;
+        // SAFETY: the bytes lie between a live frame of this thread and the end of its stack, all of
+        // which is mapped. One instruction loads them and does nothing else.
+        unsafe {
+            #[cfg(target_arch = "x86_64")]
+            asm!(
+                "mov {word}, qword ptr [{address}]",
+                address = in(reg) address,
+                word = out(reg) word,
+                options(nostack, readonly, preserves_flags),
+            );
+            #[cfg(target_arch = "aarch64")]
+            asm!(
+                "ldr {word}, [{address}]",
+                address = in(reg) address,
+                word = out(reg) word,
+                options(nostack, readonly, preserves_flags),
+            );
+        }
+        Ok(word)
     }
 }
 
-/// Returns the end of the stack of the calling thread.
-fn stack_end() -> Option<u64> {
+/// Returns the first address of the stack of the calling thread, and the one after it.
+fn stated_stack() -> Option<(u64, u64)> {
     let mut attributes = MaybeUninit::<libc::pthread_attr_t>::uninit();
     let (mut start, mut bytes) = (std::ptr::null_mut(), 0);
     // SAFETY: the first call initializes the attributes, which the others read and free, if it
@@ -262,7 +284,8 @@ fn stack_end() -> Option<u64> {
             status == 0
         }
     };
-    is_known.then(|| start.addr() as u64 + bytes as u64)
+    let start = start.addr() as u64;
+    is_known.then_some((start, start + bytes as u64))
 }
 
 impl Registers {
@@ -489,13 +512,22 @@ pub(crate) mod tests {
     fn a_thread_reads_its_own_stack_only() {
         let word: u64 = std::hint::black_box(0x0123_4567_89ab_cdef);
         let address = (&raw const word).expose_provenance() as u64;
-        let stack = OwnStack::from(Registers::here().stack).unwrap();
+        // SAFETY: of this frame.
+        let stack = unsafe { OwnStack::from(Registers::here().stack) }.unwrap();
         assert_eq!(stack.read(address), Ok(word));
-        for wrong in [0, address + 1, stack.start - 8, stack.end - 4, stack.end, u64::MAX - 7] {
+        let Range { start, end } = stack.addresses.clone();
+        assert!(stack.read(start).is_ok() && stack.read(end - 8).is_ok());
+        for wrong in [0, start - 8, start - 1, end - 7, end, u64::MAX - 7, u64::MAX] {
             assert_eq!(stack.read(wrong), Err(()), "{wrong}");
         }
-        let of_thread = move || stack_end().is_some_and(|end| end != stack.end);
-        assert!(std::thread::spawn(of_thread).join().unwrap());
+        let of_another = move || {
+            // SAFETY: of this frame.
+            let stack = unsafe { OwnStack::from(Registers::here().stack) }.unwrap();
+            stack.read(address)
+        };
+        std::thread::scope(|scope| assert_eq!(scope.spawn(of_another).join().unwrap(), Err(())));
+        // SAFETY: it is not in the stack, so there is no value.
+        assert!(unsafe { OwnStack::from(8) }.is_none());
     }
 
     #[test]
