@@ -62,13 +62,13 @@ struct Options {
     series: usize,
     /// Number of series of each other metric.
     #[arg(long, default_value = "5", value_parser = count())]
-    others_series: usize,
+    other_series: usize,
     /// Scrape interval of the metric that is queried, in seconds.
     #[arg(long, default_value = "15", value_parser = count())]
     interval: usize,
-    /// Scrape interval of the other metrics, in intervals of that one.
+    /// Scrape interval of the other metrics, as a multiple of `--interval`.
     #[arg(long, default_value = "20", value_parser = count())]
-    others_intervals: usize,
+    other_intervals: usize,
     /// Number of series of the dashboard over a year.
     #[arg(long, default_value = YEAR_SERIES, value_parser = count())]
     year_series: usize,
@@ -97,8 +97,8 @@ impl Options {
         self.interval as i64 * 1000
     }
 
-    fn others_interval_ms(&self) -> i64 {
-        self.others_intervals as i64 * self.interval_ms()
+    fn other_interval_ms(&self) -> i64 {
+        self.other_intervals as i64 * self.interval_ms()
     }
 
     fn end_ms(&self) -> i64 {
@@ -167,7 +167,7 @@ async fn fill(memory: &SharedMemory, of: &Options) {
         append(&store, WANTED, of.series, times, of.interval_ms()).await;
         for other in 1..of.metrics {
             let metric = format!("other_{other:03}_total");
-            append(&store, &metric, of.others_series, times, of.others_interval_ms()).await;
+            append(&store, &metric, of.other_series, times, of.other_interval_ms()).await;
         }
         store.seal_all().await.expect("a window can be sealed");
     }
@@ -244,9 +244,10 @@ fn rows(of: &Options) -> Vec<Row> {
     let regex = format!(".*{}", &pod["pod-".len()..]);
     let regex = Matcher::new(MatchOp::Regex, "pod", regex).expect("it is well-formed");
     let day = of.series as u64 * (DAY_MS / of.interval_ms()) as u64;
-    let of_others =
-        ((of.metrics - 1) * of.others_series) as u64 * (DAY_MS / of.others_interval_ms()) as u64;
-    let (metric_days, all) = (day * of.days as u64, (day + of_others) * of.days as u64);
+    let metric_days = day * of.days as u64;
+    let of_others = ((of.metrics - 1) * of.other_series) as u64
+        * (of.end_ms() / of.other_interval_ms() + 1) as u64;
+    let all = metric_days + of_others;
     let metric = || vec![Matcher::equal("__name__", WANTED)];
     let whole = (0, of.end_ms());
     let row = |name, matchers, times, candidates| Row { name, matchers, times, candidates };
@@ -471,8 +472,8 @@ fn main() -> ExitCode {
             options.metrics,
             options.series,
             options.interval,
-            options.others_series,
-            options.others_interval_ms() / 1000,
+            options.other_series,
+            options.other_interval_ms() / 1000,
             options.delay_ms,
             runtime.block_on(queries(&options)),
         ));

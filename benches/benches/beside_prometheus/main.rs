@@ -146,7 +146,9 @@ fn query_section(options: &Options, servers: &[Server; 2], start_ms: i64) -> io:
     ];
     let (steps, runs) = (options.steps, options.runs);
     let table = table(&head, &rows);
-    Ok(format!("## {steps} steps, {runs} runs: medians and mean CPU, ours / theirs\n\n{table}"))
+    Ok(format!(
+        "## {steps} steps, {runs} runs or more: medians and mean CPU, ours / theirs\n\n{table}"
+    ))
 }
 
 fn query_row(asked: &Asked, histogram_count: usize) -> Vec<String> {

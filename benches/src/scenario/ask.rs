@@ -13,9 +13,10 @@ use crate::measure::median;
 /// Parameter that turns off result caches. VictoriaMetrics then also does not align steps.
 pub const NO_CACHE: &str = "&nocache=1";
 
-/// Maximum median of a short query, on all servers: of a few runs, it varies by half.
+/// A query with a lower median on all servers is short: a median of a few runs varies by half.
 const SHORT_MS: f64 = 2.0;
-const SHORT_RUNS: usize = 5;
+/// Factor of the runs of a short query.
+const SHORT_RUNS_FACTOR: usize = 5;
 /// Interval in which idle servers use no CPU time.
 const IDLE_TIME: Duration = Duration::from_micros(500);
 /// Maximum cores that idle servers use.
@@ -115,7 +116,7 @@ impl Taken {
     }
 }
 
-/// Queries once to warm up and compare, then `runs` times, and [`SHORT_RUNS`] times as often if the
+/// Queries once to warm up and compare, then `runs` times, and [`SHORT_RUNS_FACTOR`] times as often if the
 /// query is short: A, B, A, B, each once all servers are idle. Values may differ by `tolerance`,
 /// relative to the larger one. A server that returns an error is queried once.
 ///
@@ -142,8 +143,8 @@ pub fn ask(servers: &[Server], query: &Query, runs: usize, tolerance: f64) -> io
         first.get_or_insert(answer);
     }
     drop(first);
-    let mut run = 0;
-    while run < runs || run < SHORT_RUNS * runs && is_short(&taken) {
+    let (mut run, mut run_count) = (0, runs);
+    while run < run_count {
         for (index, server) in servers.iter().enumerate() {
             if taken[index].error.is_some() {
                 continue;
@@ -158,8 +159,11 @@ pub fn ask(servers: &[Server], query: &Query, runs: usize, tolerance: f64) -> io
             taken[index].cpu_ms += cost.cpu.as_secs_f64() * 1e3;
         }
         run += 1;
+        if run == runs && is_short(&taken) {
+            run_count = SHORT_RUNS_FACTOR * runs;
+        }
     }
-    taken.iter_mut().for_each(|taken| taken.cpu_ms /= run as f64);
+    taken.iter_mut().for_each(|taken| taken.cpu_ms /= run_count as f64);
     Ok(Asked { name: query.name.to_owned(), text: query.text.clone(), servers: taken })
 }
 

@@ -84,10 +84,11 @@ impl Scale {
 }
 
 fn draw_head(svg: &mut Svg, report: &Report) {
-    let runs =
-        report.queries.first().and_then(|q| q.servers.first()).map_or(0, |t| t.wall_ms.len());
+    let run_counts = report.queries.iter().flat_map(|query| &query.servers);
+    let runs = run_counts.map(|taken| taken.wall_ms.len()).filter(|runs| *runs > 0).min();
+    let runs = runs.unwrap_or(0);
     let title = format!(
-        "{}: {} series of {} samples, medians of {runs}, shorter is faster",
+        "{}: {} series of {} samples, medians of {runs} or more, shorter is faster",
         report.dataset, report.series, report.scrapes
     );
     svg.text("title", 12.0, 22.0, "start", &title);
