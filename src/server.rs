@@ -301,21 +301,23 @@ fn status_of(error: &StoreError) -> ExitCode {
     }
 }
 
-/// Releases free memory to the system after queries and seals, when no query runs, and measures the
-/// disk.
+/// Releases free memory to the system after queries, seals and compactions, when no query runs, and
+/// measures the disk.
 async fn tend(shared: Arc<Shared>) {
     let mut trigger = ReleaseTrigger::default();
     loop {
         tokio::time::sleep(TEND_INTERVAL).await;
         measure_disk(&shared).await;
-        let gate = shared.queries.gate();
+        let (gate, store) = (shared.queries.gate(), shared.store());
         let activity = Activity {
             queries_entered: gate.entered(),
             queries_running: gate.running(),
-            head_bytes: shared.store().map_or(0, |store| store.head_bytes()),
+            head_bytes: store.as_ref().map_or(0, |store| store.head_bytes()),
+            compacted_bytes: store.as_ref().map_or(0, |store| store.compacted_bytes()),
         };
+        drop(store);
         if trigger.is_due(activity) {
-            // A failed release is repeated after the next query or seal.
+            // A failed release is repeated after the next activity.
             let _ = tokio::task::spawn_blocking(allocator::release).await;
         }
     }

@@ -25,7 +25,7 @@ use crate::head::cardinality::Cardinality;
 use crate::head::created::CreatedStats;
 use crate::keys;
 use crate::log::queue::{BatchReservation, PendingWrite};
-use crate::lsm::WriteSet;
+use crate::lsm::{Reader, WriteSet};
 use crate::outcome::{AppendOutcome, RefusedSeries};
 use crate::retention::Retention;
 use crate::seal;
@@ -302,6 +302,11 @@ impl Store {
     /// Returns the bytes of unsealed samples in memory, and of their series.
     pub fn head_bytes(&self) -> usize {
         self.core.head.bytes()
+    }
+
+    /// Returns the bytes that compactions have read.
+    pub fn compacted_bytes(&self) -> u64 {
+        self.core.lsm.read_counts()[Reader::Compaction as usize].bytes
     }
 
     /// Returns the sealed days, in ascending order.
