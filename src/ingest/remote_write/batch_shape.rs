@@ -32,27 +32,47 @@ impl BatchShape {
         };
     }
 
-    /// Returns an empty batch for a message of this shape, with room for an eighth more. It has none
-    /// if it would exceed [`BYTES_FACTOR_MAX`].
-    pub(super) fn allocate(&self, message_bytes: usize) -> Batch {
-        let room = |count: usize| {
+    /// Returns the room for a message of this shape and an eighth more; `None` if that exceeds
+    /// [`BYTES_FACTOR_MAX`].
+    pub(super) fn room(&self, message_bytes: usize) -> Option<BatchRoom> {
+        let scaled = |count: usize| {
             let expected = count.saturating_mul(message_bytes) / self.message_bytes.max(1);
             expected.saturating_add(expected / 8)
         };
-        let [labels, series, samples] = [self.label_bytes, self.series, self.samples].map(room);
+        let room = BatchRoom {
+            label_bytes: scaled(self.label_bytes),
+            series: scaled(self.series),
+            samples: scaled(self.samples),
+        };
+        (room.bytes() <= message_bytes.saturating_mul(BYTES_FACTOR_MAX)).then_some(room)
+    }
+}
+
+/// Capacity of a batch.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct BatchRoom {
+    label_bytes: usize,
+    series: usize,
+    samples: usize,
+}
+
+impl BatchRoom {
+    /// Returns the bytes that the batch takes.
+    pub(super) fn bytes(&self) -> usize {
         let sample_bytes = size_of::<i64>() + size_of::<f64>();
-        let bytes = series
+        self.series
             .saturating_mul(size_of::<BatchSeries>())
-            .saturating_add(samples.saturating_mul(sample_bytes))
-            .saturating_add(labels);
-        if bytes > message_bytes.saturating_mul(BYTES_FACTOR_MAX) {
-            return Batch::default();
-        }
+            .saturating_add(self.samples.saturating_mul(sample_bytes))
+            .saturating_add(self.label_bytes)
+    }
+
+    /// Returns an empty batch with this room.
+    pub(super) fn allocate(&self) -> Batch {
         Batch {
-            labels_arena: Vec::with_capacity(labels),
-            series: Vec::with_capacity(series),
-            timestamps: Vec::with_capacity(samples),
-            values: Vec::with_capacity(samples),
+            labels_arena: Vec::with_capacity(self.label_bytes),
+            series: Vec::with_capacity(self.series),
+            timestamps: Vec::with_capacity(self.samples),
+            values: Vec::with_capacity(self.samples),
             ..Batch::default()
         }
     }
@@ -79,6 +99,10 @@ mod tests {
         shape
     }
 
+    fn allocate(shape: &BatchShape, message_bytes: usize) -> Batch {
+        shape.room(message_bytes).map_or_else(Batch::default, |room| room.allocate())
+    }
+
     fn capacities(batch: &Batch) -> [usize; 4] {
         let Batch { labels_arena, series, timestamps, values, .. } = batch;
         [labels_arena.capacity(), series.capacity(), timestamps.capacity(), values.capacity()]
@@ -95,7 +119,7 @@ mod tests {
             series_bytes in 40usize..100,
         ) {
             let shape = shape_of(&batch_of(series, samples), series * series_bytes);
-            let mut batch = shape.allocate(factor * series * series_bytes);
+            let mut batch = allocate(&shape, factor * series * series_bytes);
             let before = capacities(&batch);
             let next = batch_of(factor * series * (64 + eighth_share) / 64, samples);
             batch.labels_arena.extend(next.labels_arena);
@@ -111,7 +135,10 @@ mod tests {
             message_bytes in 0usize..5000,
             next_bytes in 0usize..5000,
         ) {
-            let batch = shape_of(&batch_of(series, 2), message_bytes).allocate(next_bytes);
+            let shape = shape_of(&batch_of(series, 2), message_bytes);
+            let batch = allocate(&shape, next_bytes);
+            let bytes = shape.room(next_bytes).map_or(0, |room| room.bytes());
+            prop_assert_eq!(batch.memory_bytes(), bytes);
             prop_assert!(batch.memory_bytes() <= BYTES_FACTOR_MAX * next_bytes);
         }
     }
@@ -119,9 +146,9 @@ mod tests {
     #[test]
     fn batches_without_series_say_nothing() {
         let mut shape = BatchShape::default();
-        assert_eq!(capacities(&shape.allocate(1000)), [0; 4]);
+        assert_eq!(capacities(&allocate(&shape, 1000)), [0; 4]);
         shape.note(&batch_of(10, 1), 1000);
         shape.note(&batch_of(0, 0), 10);
-        assert!(capacities(&shape.allocate(1000)).into_iter().all(|capacity| capacity >= 10));
+        assert!(capacities(&allocate(&shape, 1000)).into_iter().all(|capacity| capacity >= 10));
     }
 }

@@ -325,10 +325,9 @@ impl Buffers {
     /// Returns an empty batch for a message, whose length is reserved for it: with room for a batch
     /// like the previous one, if all of it can be reserved.
     fn allocate_batch(&self, message_bytes: usize, reservation: &mut InflightReservation) -> Batch {
-        let batch = self.shape.allocate(message_bytes);
-        let more = batch.memory_bytes().saturating_sub(message_bytes);
-        match reservation.add(more) {
-            Ok(()) => batch,
+        let Some(room) = self.shape.room(message_bytes) else { return Batch::default() };
+        match reservation.add(room.bytes().saturating_sub(message_bytes)) {
+            Ok(()) => room.allocate(),
             Err(_) => Batch::default(),
         }
     }
