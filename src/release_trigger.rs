@@ -33,7 +33,7 @@ impl ReleaseTrigger {
         self.head_bytes_peak = self.head_bytes_peak.max(now.head_bytes);
         let has_shrunk = self.head_bytes_peak - now.head_bytes >= SHRUNK_BYTES_MIN;
         // A store that is promoted counts from 0.
-        let compacted_bytes = now.compacted_bytes.saturating_sub(self.compacted_bytes);
+        let compacted_bytes = now.compacted_bytes.abs_diff(self.compacted_bytes);
         let is_worthwhile = now.queries_entered != self.queries_entered
             || has_shrunk
             || compacted_bytes >= COMPACTED_BYTES_MIN;
@@ -79,8 +79,9 @@ mod tests {
             (3, 1, 0, 2 * compacted, false),
             (3, 0, 0, 2 * compacted, true),
             // Another store.
-            (3, 0, 0, 0, false),
-            (3, 0, 0, 3 * compacted, true),
+            (3, 0, 0, 0, true),
+            (3, 0, 0, compacted, true),
+            (3, 0, 0, compacted, false),
         ] {
             let now = Activity { queries_entered, queries_running, head_bytes, compacted_bytes };
             assert_eq!(trigger.is_due(now), expected, "{now:?}");
