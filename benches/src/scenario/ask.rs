@@ -116,9 +116,9 @@ impl Taken {
     }
 }
 
-/// Queries once to warm up and compare, then `runs` times, and [`SHORT_RUNS_FACTOR`] times as often if the
-/// query is short: A, B, A, B, each once all servers are idle. Values may differ by `tolerance`,
-/// relative to the larger one. A server that returns an error is queried once.
+/// Queries once to warm up and compare, then `runs` times, and [`SHORT_RUNS_FACTOR`] times as often
+/// if the query is short: A, B, A, B, each once all servers are idle. Values may differ by
+/// `tolerance`, relative to the larger one. A server that returns an error is queried once.
 ///
 /// Errors: a result has another shape, or a server is gone.
 pub fn ask(servers: &[Server], query: &Query, runs: usize, tolerance: f64) -> io::Result<Asked> {
