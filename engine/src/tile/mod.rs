@@ -50,6 +50,9 @@ pub fn stripe_rows_by_work(row_count: usize, row_work: usize) -> usize {
 
 /// Maximum steps of a tile that is read row by row.
 const WIDE_STEPS: usize = 512;
+/// Tiles whose cells a run of groups takes at once. If all steps fit, each series is read once, and
+/// its cursor uses the memory of the previous one.
+const RUN_TILES: usize = 3;
 
 impl TileShape {
     /// Returns a shape with as many cells but more steps and fewer series, for reads by row: each
@@ -60,10 +63,10 @@ impl TileShape {
         TileShape { series: (cells / steps).max(1), steps }
     }
 
-    /// Returns a shape with at most as many cells for up to `row_count` series, for reads by
-    /// column. Fewer series allow more steps, in whole presence words.
+    /// Returns a shape for up to `row_count` series, for reads by column. Fewer series allow more
+    /// steps, in whole presence words.
     pub fn of_rows(self, row_count: usize, step_count: usize) -> TileShape {
-        let cells = self.series * self.steps;
+        let cells = RUN_TILES * self.series * self.steps;
         let steps = (cells / row_count.max(1)).min(WIDE_STEPS) / 64 * 64;
         TileShape {
             series: self.series.min(row_count.max(1)),
@@ -370,18 +373,18 @@ mod tests {
     }
 
     #[test]
-    fn a_tile_of_few_rows_holds_more_steps_but_no_more_cells() {
+    fn a_tile_of_few_rows_holds_more_steps() {
         let shape = TileShape::default();
-        let cells = TILE_SERIES * TILE_STEPS;
+        let cells = RUN_TILES * TILE_SERIES * TILE_STEPS;
         let check = |rows, step_count, expected: (usize, usize)| {
             let found = shape.of_rows(rows, step_count);
             assert_eq!((found.series, found.steps), expected, "{rows} rows, {step_count} steps");
             assert!(found.series * found.steps <= cells);
         };
-        check(TILE_SERIES, 1000, (TILE_SERIES, 64));
-        check(TILE_SERIES + 1, 1000, (TILE_SERIES, 64));
-        check(TILE_SERIES / 2, 1000, (TILE_SERIES / 2, 128));
-        check(157, 1000, (157, 192));
+        check(TILE_SERIES, 1000, (TILE_SERIES, 192));
+        check(TILE_SERIES + 1, 1000, (TILE_SERIES, 128));
+        check(TILE_SERIES / 2, 1000, (TILE_SERIES / 2, 384));
+        check(157, 1000, (157, 512));
         check(157, 100, (157, 100));
         check(1, 1000, (1, 512));
         check(0, 1000, (1, 512));

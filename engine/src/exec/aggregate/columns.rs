@@ -41,7 +41,7 @@ pub(super) enum Pick {
 /// Maximum rows of a group that one thread reads and reduces: its tiles stay in L2.
 const APART_ROWS_MAX: usize = 4 * TILE_SERIES;
 /// Minimum rows of small groups that are read and reduced together: a quarter of a tile's, so that
-/// four times as many steps are read at once.
+/// more steps are read at once.
 const RUN_ROWS_MIN: usize = TILE_SERIES / 4;
 /// Maximum runs of groups that threads share.
 const GROUP_RUNS: usize = 64;
