@@ -1,14 +1,99 @@
 //! Values that are encoded piece by piece, so that a response needs no buffer of its own length.
 
+use std::sync::Arc;
+
 use model::{Labels, SmolStr};
 
 use crate::text::{push_labels, push_text};
 
-/// Encodes a part.
-pub type Part = Box<dyn FnOnce() -> Vec<u8> + Send>;
+/// Maximum work of a part, about 200 KiB; a single item may have more.
+const PART_WORK_MAX: usize = 8192;
+/// Maximum work of a part of a short value, so that there are parts for several threads.
+const PART_WORK_MIN: usize = 4096;
+/// Number of parts of a value that is not long.
+const PARTS: usize = 4;
+/// Bytes for each unit of work, about.
+const BYTES_A_WORK: usize = 40;
+/// Bytes of packed labels or text that are a unit of work.
+pub(crate) const WORK_BYTES: usize = 32;
 
-/// Parts in order, each of bounded size.
+/// Appends a part.
+pub type Part = Box<dyn FnOnce(&mut Vec<u8>) + Send>;
+
+/// Parts in order, each of bounded size; at least one.
 pub type Parts = Box<dyn Iterator<Item = Part> + Send>;
+
+/// Returns the parts with bytes before the first one and after the last one.
+pub fn enclosed(mut head: Vec<u8>, parts: Parts, mut tail: Vec<u8>) -> Parts {
+    let mut parts = parts.peekable();
+    Box::new(std::iter::from_fn(move || {
+        let part = parts.next()?;
+        let head = std::mem::take(&mut head);
+        let is_last = parts.peek().is_none();
+        let tail = if is_last { std::mem::take(&mut tail) } else { Vec::new() };
+        Some(Box::new(move |out: &mut Vec<u8>| {
+            out.extend_from_slice(&head);
+            part(out);
+            out.extend_from_slice(&tail);
+        }) as Part)
+    }))
+}
+
+/// Number and work of the items of a value.
+pub(crate) trait Items: Send + Sync + 'static {
+    /// Returns the number of items.
+    fn count(&self) -> usize;
+
+    /// Returns the work of encoding an item: about one for each point.
+    fn work(&self, index: usize) -> usize;
+
+    /// Appends an item, and the comma before it unless it is the first one.
+    fn encode(&self, index: usize, out: &mut Vec<u8>);
+}
+
+/// Returns the parts of all items, unless one thread encodes them as fast.
+pub(crate) fn parts_of<I: Items>(items: I) -> Result<Parts, I> {
+    let part_work = part_work(&items);
+    if part_end(&items, 0, part_work) == items.count() {
+        return Err(items);
+    }
+    let items = Arc::new(items);
+    let mut first = 0;
+    Ok(Box::new(std::iter::from_fn(move || {
+        let range = first..part_end(&*items, first, part_work);
+        first = range.end;
+        let items = Arc::clone(&items);
+        (!range.is_empty()).then(|| {
+            Box::new(move |out: &mut Vec<u8>| {
+                out.reserve(part_work * BYTES_A_WORK);
+                range.for_each(|index| items.encode(index, out));
+            }) as Part
+        })
+    })))
+}
+
+/// Returns the work of a part.
+fn part_work(items: &impl Items) -> usize {
+    let (mut work, mut index) = (0, 0);
+    // The rest does not change the result: there may be millions of items.
+    while index < items.count() && work < PARTS * PART_WORK_MAX {
+        work += items.work(index);
+        index += 1;
+    }
+    work.div_ceil(PARTS).clamp(PART_WORK_MIN, PART_WORK_MAX)
+}
+
+/// Returns the end of the part that begins with an item: as many items as have `part_work`
+/// together, and at least one unless there are no more.
+fn part_end(items: &impl Items, first: usize, part_work: usize) -> usize {
+    let mut work = 0;
+    let fits = |index: &usize| {
+        work += items.work(*index);
+        work <= part_work
+    };
+    let count = (first..items.count()).take_while(fits).count();
+    (first + count.max(1)).min(items.count())
+}
 
 /// Value that is encoded piece by piece.
 pub trait Pieces: Send + 'static {
@@ -18,7 +103,7 @@ pub trait Pieces: Send + 'static {
     /// Returns the bytes that the pieces hold before any is written, about.
     fn bytes(&self) -> u64;
 
-    /// Splits the pieces that are left into parts, if several threads can encode them.
+    /// Splits the pieces into parts before any is written, if several threads encode them faster.
     fn into_parts(self) -> Result<Parts, Self>
     where
         Self: Sized,
@@ -27,46 +112,87 @@ pub trait Pieces: Send + 'static {
     }
 }
 
-/// List of texts.
-pub struct TextPieces(std::vec::IntoIter<SmolStr>, bool);
+/// Item of a list.
+pub trait ListItem: Send + Sync + 'static {
+    /// Appends the item.
+    fn encode(&self, out: &mut Vec<u8>);
 
-impl TextPieces {
-    /// Returns the pieces of texts.
-    pub fn new(texts: Vec<SmolStr>) -> TextPieces {
-        TextPieces(texts.into_iter(), false)
+    /// Returns the bytes of the item.
+    fn bytes(&self) -> usize;
+}
+
+impl ListItem for SmolStr {
+    fn encode(&self, out: &mut Vec<u8>) {
+        push_text(out, self);
+    }
+
+    fn bytes(&self) -> usize {
+        size_of::<SmolStr>() + if self.is_heap_allocated() { self.len() } else { 0 }
     }
 }
 
-impl Pieces for TextPieces {
+impl ListItem for Labels {
+    fn encode(&self, out: &mut Vec<u8>) {
+        push_labels(out, self);
+    }
+
+    fn bytes(&self) -> usize {
+        size_of::<Labels>() + self.as_bytes().len()
+    }
+}
+
+impl<T: ListItem> Items for Vec<T> {
+    fn count(&self) -> usize {
+        self.len()
+    }
+
+    fn work(&self, index: usize) -> usize {
+        1 + self[index].bytes() / WORK_BYTES
+    }
+
+    fn encode(&self, index: usize, out: &mut Vec<u8>) {
+        if index > 0 {
+            out.push(b',');
+        }
+        self[index].encode(out);
+    }
+}
+
+/// List of texts or label sets.
+pub struct ListPieces<T> {
+    items: Vec<T>,
+    next_index: usize,
+}
+
+impl<T: ListItem> ListPieces<T> {
+    /// Returns the pieces of a list.
+    pub fn new(items: Vec<T>) -> ListPieces<T> {
+        ListPieces { items, next_index: 0 }
+    }
+}
+
+impl<T: ListItem> Pieces for ListPieces<T> {
     fn push_next(&mut self, out: &mut Vec<u8>) -> bool {
-        push_item(&mut self.1, self.0.next(), out, |out, text| push_text(out, text))
+        if self.next_index == 0 {
+            out.push(b'[');
+        }
+        let is_more = self.next_index < self.items.len();
+        if is_more {
+            self.items.encode(self.next_index, out);
+            self.next_index += 1;
+        } else {
+            out.push(b']');
+        }
+        is_more
     }
 
     fn bytes(&self) -> u64 {
-        let heap_bytes = |text: &SmolStr| if text.is_heap_allocated() { text.len() } else { 0 };
-        let bytes = |text: &SmolStr| (size_of::<SmolStr>() + heap_bytes(text)) as u64;
-        self.0.as_slice().iter().map(bytes).sum()
-    }
-}
-
-/// List of label sets.
-pub struct LabelsPieces(std::vec::IntoIter<Labels>, bool);
-
-impl LabelsPieces {
-    /// Returns the pieces of label sets.
-    pub fn new(series: Vec<Labels>) -> LabelsPieces {
-        LabelsPieces(series.into_iter(), false)
-    }
-}
-
-impl Pieces for LabelsPieces {
-    fn push_next(&mut self, out: &mut Vec<u8>) -> bool {
-        push_item(&mut self.1, self.0.next(), out, push_labels)
+        self.items.iter().map(|item| item.bytes() as u64).sum()
     }
 
-    fn bytes(&self) -> u64 {
-        let bytes = |labels: &Labels| (size_of::<Labels>() + labels.as_bytes().len()) as u64;
-        self.0.as_slice().iter().map(bytes).sum()
+    fn into_parts(self) -> Result<Parts, Self> {
+        let parts = parts_of(self.items).map_err(ListPieces::new)?;
+        Ok(enclosed(b"[".to_vec(), parts, b"]".to_vec()))
     }
 }
 
@@ -84,27 +210,81 @@ impl Pieces for Ready {
     }
 }
 
-/// Writes one item of a list with the bracket or comma before it, and the last bracket.
-fn push_item<T>(
-    has_begun: &mut bool,
-    item: Option<T>,
-    out: &mut Vec<u8>,
-    push: impl Fn(&mut Vec<u8>, &T),
-) -> bool {
-    if !*has_begun {
-        out.push(b'[');
-    } else if item.is_some() {
-        out.push(b',');
-    }
-    *has_begun = true;
-    match item {
-        Some(item) => {
-            push(out, &item);
-            true
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Works(Vec<usize>);
+
+    impl Items for Works {
+        fn count(&self) -> usize {
+            self.0.len()
         }
-        None => {
-            out.push(b']');
-            false
+
+        fn work(&self, index: usize) -> usize {
+            self.0[index]
+        }
+
+        fn encode(&self, index: usize, out: &mut Vec<u8>) {
+            out.push(index as u8);
+        }
+    }
+
+    /// Asserts the first items of all parts but the first one.
+    fn check(works: &[usize], firsts: &[u8]) {
+        let mut found = Vec::new();
+        let mut all: Vec<u8> = Vec::new();
+        if let Ok(parts) = parts_of(Works(works.to_vec())) {
+            for part in parts {
+                let at = all.len();
+                part(&mut all);
+                found.push(all[at]);
+            }
+            assert_eq!(all, (0..works.len() as u8).collect::<Vec<_>>());
+            assert_eq!(found.remove(0), 0);
+        }
+        assert_eq!(found, firsts);
+    }
+
+    #[test]
+    fn parts_have_as_many_items_as_have_their_work() {
+        let (min, max) = (PART_WORK_MIN, PART_WORK_MAX);
+        check(&[], &[]);
+        check(&[min], &[]);
+        check(&[9 * max], &[]);
+        check(&vec![1; min], &[]);
+        check(&[min, 1], &[1]);
+        check(&[min, min, min, min], &[1, 2, 3]);
+        // Few parts have no more work than needed for all threads, and many no more than allowed.
+        check(&[min / 2; 10], &[2, 4, 6, 8]);
+        check(&[min / 2; 12], &[3, 6, 9]);
+        check(&[max / 4; 30], &[4, 8, 12, 16, 20, 24, 28]);
+        check(&[0, 9 * max, max - 1, 1, max / 2, max / 2, 0, 1], &[1, 2, 4, 7]);
+    }
+
+    #[test]
+    fn lists_are_the_same_in_pieces_and_in_parts() {
+        for count in [0, 1, 2, 2 * PART_WORK_MIN] {
+            let texts = || (0..count).map(|i| SmolStr::from(i.to_string())).collect::<Vec<_>>();
+            let expected =
+                serde_json::json!(texts().iter().map(SmolStr::as_str).collect::<Vec<_>>())
+                    .to_string();
+            let (mut pieces, mut text) = (ListPieces::new(texts()), Vec::new());
+            while pieces.push_next(&mut text) {}
+            assert!(text == expected.as_bytes());
+            match ListPieces::new(texts()).into_parts() {
+                Ok(parts) => {
+                    let mut text = Vec::new();
+                    parts.for_each(|part| part(&mut text));
+                    assert!(text == expected.as_bytes());
+                }
+                Err(mut pieces) => {
+                    assert!(count < PART_WORK_MIN);
+                    let mut text = Vec::new();
+                    while pieces.push_next(&mut text) {}
+                    assert!(text == expected.as_bytes());
+                }
+            }
         }
     }
 }

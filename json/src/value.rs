@@ -1,7 +1,6 @@
 //! Value of a query.
 
 use std::ops::Range;
-use std::sync::Arc;
 
 use engine::plan::Explained;
 use engine::result::{RawSeries, Row, SampleValue, StepStats};
@@ -12,20 +11,14 @@ use crate::cost::{QueryCost, push_cost, push_explained};
 use crate::number::{
     push_integer, push_sample_value, push_scalar_value, push_timestamp, push_timestamp_short,
 };
-use crate::pieces::{Part, Parts, Pieces};
+use crate::pieces::{Items, Parts, Pieces, WORK_BYTES, enclosed, parts_of};
 use crate::points::Times;
 use crate::text::{push_labels, push_text};
 
 /// Maximum number of points in a piece; whole words of presence.
 const PIECE_POINTS: usize = 512;
-/// Points of a part that a thread encodes; a single row may have more.
-const PART_POINTS: usize = 8192;
-/// Bytes of packed labels that count as a point of a part.
-const POINT_LABEL_BYTES: usize = 32;
-/// Points that the rest of a sample's text counts as.
-const SAMPLE_POINTS: usize = 2;
-/// Bytes of such a part, about.
-const PART_BYTES: usize = 256 << 10;
+/// Work of the rest of a sample's text, in points.
+const SAMPLE_WORK: usize = 2;
 
 /// Encodes the value of a query at once instead of streaming it.
 pub fn encode_value(output: QueryOutput) -> Vec<u8> {
@@ -94,108 +87,56 @@ impl ValuePieces {
     }
 }
 
-/// Returns the end of the part that begins with an item: as many items as have [`PART_POINTS`]
-/// points together, and at least one unless there are no more.
-fn part_end<T>(items: &[T], first: usize, points_of: impl Fn(&T) -> usize) -> usize {
-    let mut points = 0;
-    let fits = |item: &T| {
-        points += points_of(item);
-        points <= PART_POINTS
-    };
-    let items = &items[first..];
-    let count = items.iter().map(fits).take_while(|fits| *fits).count();
-    first + count.max(1).min(items.len())
+/// Samples of a vector.
+struct VectorItems {
+    samples: Vec<(Labels, SampleValue)>,
+    time_ms: i64,
 }
 
-/// Points of a row with its labels; steps without a point do not count.
-fn row_points(row: &Row) -> usize {
-    let present: usize = row.presence.iter().map(|word| word.count_ones() as usize).sum();
-    present + row.labels.as_bytes().len() / POINT_LABEL_BYTES
-}
+impl Items for VectorItems {
+    fn count(&self) -> usize {
+        self.samples.len()
+    }
 
-/// Points of a sample with its labels. A bucket of a histogram is about as long as a point.
-fn sample_points((labels, value): &(Labels, SampleValue)) -> usize {
-    let points = match value {
-        SampleValue::Float(_) => SAMPLE_POINTS,
-        SampleValue::Histogram(histogram) => {
-            SAMPLE_POINTS + histogram.heap_bytes() / size_of::<f64>()
-        }
-    };
-    points + labels.as_bytes().len() / POINT_LABEL_BYTES
-}
-
-/// Returns the items of each part, from an item on.
-fn part_ranges(
-    mut first: usize,
-    end_of: impl Fn(usize) -> usize,
-) -> impl Iterator<Item = Range<usize>> {
-    std::iter::from_fn(move || {
-        let range = first..end_of(first);
-        first = range.end;
-        (!range.is_empty()).then_some(range)
-    })
-}
-
-/// Returns the parts of a vector from a sample on.
-fn vector_parts(samples: Vec<(Labels, SampleValue)>, time_ms: i64, first: usize) -> Parts {
-    let samples = Arc::new(samples);
-    let of_ends = Arc::clone(&samples);
-    let ranges = part_ranges(first, move |first| part_end(&of_ends, first, sample_points));
-    Box::new(ranges.map(move |range| {
-        let samples = Arc::clone(&samples);
-        Box::new(move || {
-            let mut out = Vec::with_capacity(PART_BYTES);
-            for index in range {
-                let (labels, value) = &samples[index];
-                push_sample(&mut out, index, labels, time_ms, value);
-            }
-            out
-        }) as Part
-    }))
-}
-
-/// Rows of a grid that one thread encodes.
-struct GridPart {
-    grid: Arc<(Vec<Row>, Times)>,
-    rows: Range<usize>,
-    /// Next point of the first row.
-    point_index: usize,
-    has_points: bool,
-}
-
-/// Returns the parts of a grid from a point of a row on.
-fn grid_parts(
-    grid: Arc<(Vec<Row>, Times)>,
-    start: usize,
-    point_index: usize,
-    has_points: bool,
-) -> Parts {
-    let of_ends = Arc::clone(&grid);
-    let ranges = part_ranges(start, move |first| part_end(&of_ends.0, first, row_points));
-    Box::new(ranges.map(move |rows| {
-        let is_begun = rows.start == start;
-        let part = GridPart {
-            grid: Arc::clone(&grid),
-            rows,
-            point_index: if is_begun { point_index } else { 0 },
-            has_points: is_begun && has_points,
+    /// A bucket of a histogram is about as long as a point.
+    fn work(&self, index: usize) -> usize {
+        let (labels, value) = &self.samples[index];
+        let buckets = match value {
+            SampleValue::Float(_) => 0,
+            SampleValue::Histogram(histogram) => histogram.heap_bytes() / size_of::<f64>(),
         };
-        Box::new(move || part.encode()) as Part
-    }))
+        SAMPLE_WORK + buckets + labels.as_bytes().len() / WORK_BYTES
+    }
+
+    fn encode(&self, index: usize, out: &mut Vec<u8>) {
+        let (labels, value) = &self.samples[index];
+        push_sample(out, index, labels, self.time_ms, value);
+    }
 }
 
-impl GridPart {
-    fn encode(mut self) -> Vec<u8> {
-        let (rows, times) = &*self.grid;
-        let mut out = Vec::with_capacity(PART_BYTES);
-        for series_index in self.rows {
-            let row = &rows[series_index];
-            let mut next = Some(std::mem::take(&mut self.point_index));
-            while let Some(first) = next {
-                next = push_row(&mut out, series_index, row, times, first, &mut self.has_points);
-            }
+/// Rows of a grid of floats.
+struct GridItems {
+    rows: Vec<Row>,
+    times: Times,
+}
+
+impl Items for GridItems {
+    fn count(&self) -> usize {
+        self.rows.len()
+    }
+
+    /// Steps without a point do not count.
+    fn work(&self, index: usize) -> usize {
+        let Row { labels, presence, .. } = &self.rows[index];
+        let present: usize = presence.iter().map(|word| word.count_ones() as usize).sum();
+        present + labels.as_bytes().len() / WORK_BYTES
+    }
+
+    fn encode(&self, index: usize, out: &mut Vec<u8>) {
+        let (mut next, mut has_points) = (Some(0), false);
+        while let Some(first) = next {
+            next = push_row(out, index, &self.rows[index], &self.times, first, &mut has_points);
         }
-        out
     }
 }
 
@@ -207,25 +148,26 @@ impl Pieces for ValuePieces {
     /// Splits vectors and grids of floats. Grids with histograms are not split, because one row may
     /// exceed a part.
     fn into_parts(mut self) -> Result<Parts, Self> {
-        let Some(start) = self.series_index else { return Err(self) };
         let is_float_row = |row: &Row| row.histograms.is_empty();
         let parts = match &mut self.value {
             Value::Vector { time_ms, samples } => {
-                vector_parts(std::mem::take(samples), *time_ms, start)
+                let items = VectorItems { samples: std::mem::take(samples), time_ms: *time_ms };
+                parts_of(items).map_err(|items| *samples = items.samples)
             }
             Value::Grid { steps, rows } if rows.iter().all(is_float_row) => {
-                let times = self.times.take().unwrap_or_else(|| Times::new(*steps));
-                let grid = Arc::new((std::mem::take(rows), times));
-                grid_parts(grid, start, self.point_index, self.has_points)
+                let times = Times::new(*steps);
+                parts_of(GridItems { rows: std::mem::take(rows), times }).map_err(|items| {
+                    *rows = items.rows;
+                    self.times = Some(items.times);
+                })
             }
-            _ => return Err(self),
+            _ => Err(()),
         };
-        let tail: Part = Box::new(move || {
-            let mut out = Vec::new();
-            self.push_tail(&mut out);
-            out
-        });
-        Ok(Box::new(parts.chain([tail])))
+        let Ok(parts) = parts else { return Err(self) };
+        let (mut head, mut tail) = (Vec::new(), Vec::new());
+        self.push_head(&mut head);
+        self.push_tail(&mut tail);
+        Ok(enclosed(head, parts, tail))
     }
 
     fn push_next(&mut self, out: &mut Vec<u8>) -> bool {
@@ -465,21 +407,27 @@ fn push_separator(out: &mut Vec<u8>, has_points: &mut bool) {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
+    use crate::pieces::Part;
     use engine::Annotations;
     use engine::result::QueryStats;
     use engine::steps::Steps;
     use model::{ObjectStoreCost, Span};
 
-    fn json(value: Value, cost: Option<QueryCost>) -> String {
-        let output = QueryOutput {
+    fn output(value: Value) -> QueryOutput {
+        QueryOutput {
             value,
             annotations: Annotations::default(),
             stats: QueryStats::default(),
             explained: None,
             step_stats: None,
-        };
-        let mut pieces = ValuePieces::new(output, cost);
+        }
+    }
+
+    fn json(value: Value, cost: Option<QueryCost>) -> String {
+        let mut pieces = ValuePieces::new(output(value), cost);
         let mut whole = Vec::new();
         // A new buffer per piece, as if each piece filled a chunk.
         loop {
@@ -599,38 +547,34 @@ mod tests {
         assert_eq!(read["result"][0]["histograms"], serde_json::Value::from(histograms));
     }
 
-    /// Asserts that the pieces from each one on are the same as parts, in any order of encoding.
-    /// Returns their number.
-    fn check_parts(value: &dyn Fn() -> Value) -> usize {
-        let output = || QueryOutput {
-            value: value(),
-            annotations: Annotations::default(),
-            stats: QueryStats::default(),
-            explained: None,
-            step_stats: None,
+    /// Asserts that a value has several parts, which are its text in any order of encoding.
+    fn check_parts(value: Value) {
+        let expected = encode_value(output(value.clone()));
+        let Ok(parts) = ValuePieces::new(output(value), None).into_parts() else {
+            panic!("it has parts")
         };
-        let expected = encode_value(output());
-        let mut pieces_before = 1;
-        loop {
-            let mut pieces = ValuePieces::new(output(), None);
-            let mut text = Vec::new();
-            if !(0..pieces_before).all(|_| pieces.push_next(&mut text)) {
-                return pieces_before;
-            }
-            let Ok(parts) = pieces.into_parts() else { panic!("it has parts") };
-            let parts: Vec<Part> = parts.collect();
-            // The last one is the tail.
-            assert!(parts.len() > 2 || pieces_before > 1, "it has several parts");
-            let mut encoded: Vec<Vec<u8>> = parts.into_iter().rev().map(|part| part()).collect();
-            encoded.reverse();
-            text.extend(encoded.concat());
-            assert!(text == expected, "after {pieces_before} pieces");
-            pieces_before += 1;
+        let parts: Vec<Part> = parts.collect();
+        assert!(parts.len() > 1);
+        let mut encoded = vec![Vec::new(); parts.len()];
+        for (part, out) in parts.into_iter().zip(&mut encoded).rev() {
+            part(out);
         }
+        assert!(encoded.concat() == expected);
+    }
+
+    /// Asserts that a value has no parts, and is not changed by the attempt.
+    fn check_no_parts(value: Value) {
+        let expected = json(value.clone(), None);
+        let Err(mut pieces) = ValuePieces::new(output(value), None).into_parts() else {
+            panic!("it has parts")
+        };
+        let mut text = Vec::new();
+        while pieces.push_next(&mut text) {}
+        assert!(text == expected.as_bytes());
     }
 
     #[test]
-    fn parts_of_a_grid_are_its_pieces_in_any_order_of_encoding() {
+    fn parts_of_a_grid_are_its_text() {
         let count = 3 * PIECE_POINTS + 7;
         let steps = Steps { start_ms: 0, step_ms: 1000, count };
         let row_of = |number: usize| {
@@ -640,24 +584,18 @@ mod tests {
             let values = (0..count).map(|i| (i * number) as f64).collect();
             Row { labels: up(), values, presence, histograms: Vec::new() }
         };
-        let mut rows: Vec<Row> = (0..3 * PART_POINTS / count).map(row_of).collect();
-        let pieces_count = check_parts(&|| Value::Grid { steps, rows: rows.clone() });
-        assert!(pieces_count > rows.len());
+        let mut rows: Vec<Row> = (0..12).map(row_of).collect();
+        check_parts(Value::Grid { steps, rows: rows.clone() });
+        check_no_parts(Value::Grid { steps, rows: rows[..2].to_vec() });
+        let labels = Labels::from_pairs([("a", "x".repeat(200 << 10))]);
+        let of_long_labels = vec![Row { labels, ..row(1, &[2.0]) }; 3];
+        check_parts(Value::Grid { steps: Steps { count: 1, ..steps }, rows: of_long_labels });
         rows[1].histograms = vec![None; count];
-        let output = QueryOutput {
-            value: Value::Grid { steps, rows },
-            annotations: Annotations::default(),
-            stats: QueryStats::default(),
-            explained: None,
-            step_stats: None,
-        };
-        let mut pieces = ValuePieces::new(output, None);
-        assert!(pieces.push_next(&mut Vec::new()));
-        assert!(pieces.into_parts().is_err());
+        check_no_parts(Value::Grid { steps, rows });
     }
 
     #[test]
-    fn parts_of_a_vector_are_its_pieces_in_any_order_of_encoding() {
+    fn parts_of_a_vector_are_its_text() {
         let spans = vec![Span { offset: 0, length: 400 }];
         let histogram = Arc::new(Histogram {
             positive_spans: spans,
@@ -669,34 +607,10 @@ mod tests {
             _ => (up(), SampleValue::from(number as f64)),
         };
         let samples: Vec<_> = (0..299).map(sample).collect();
-        let pieces_count = check_parts(&|| Value::Vector { time_ms: 7, samples: samples.clone() });
-        assert_eq!(pieces_count, samples.len() + 2);
-    }
-
-    #[test]
-    fn parts_have_as_many_rows_as_have_their_points() {
-        let row = |points: usize| {
-            let mut presence = vec![0; 11_000_usize.div_ceil(64)];
-            (0..points).for_each(|at| presence[at / 64] |= 1 << (at % 64));
-            Row { labels: up(), values: vec![0.0; 11_000], presence, histograms: Vec::new() }
-        };
-        let ends = |rows: &[Row]| {
-            let next = |first: &usize| {
-                let end = part_end(rows, *first, row_points);
-                (end > *first).then_some(end)
-            };
-            std::iter::successors(next(&0), next).collect::<Vec<_>>()
-        };
-        assert!(ends(&[]).is_empty());
-        // Sparse rows are together, full ones alone.
-        assert_eq!(ends(&vec![row(1); 100]), [100]);
-        assert_eq!(ends(&[row(11_000), row(11_000)]), [1, 2]);
-        assert_eq!(ends(&[row(0), row(11_000), row(5000), row(3000), row(3000)]), [1, 2, 4, 5]);
-        // Labels have bytes, too.
-        let long =
-            Labels::from_pairs([("a", "x".repeat(POINT_LABEL_BYTES * (PART_POINTS / 2 + 1)))]);
-        let rows = vec![Row { labels: long, ..row(0) }; 3];
-        assert_eq!(ends(&rows), [1, 2, 3]);
+        check_no_parts(Value::Vector { time_ms: 7, samples: samples[..9].to_vec() });
+        check_parts(Value::Vector { time_ms: 7, samples });
+        check_no_parts(Value::Vector { time_ms: 7, samples: vec![] });
+        check_no_parts(Value::Scalar { time_ms: 7, value: 1.0 });
     }
 
     #[test]

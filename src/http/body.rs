@@ -7,7 +7,7 @@ use axum::body::{Body, Bytes};
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::Response;
 use futures::stream;
-use json::pieces::{Part, Pieces, Ready};
+use json::pieces::{Pieces, Ready, enclosed};
 use json::text::push_texts;
 
 use crate::query::sending::{Answered, IsLong, Sending, SentBody};
@@ -76,33 +76,31 @@ fn tail(warnings: &[String], infos: &[String]) -> Vec<u8> {
     tail
 }
 
-/// Returns a response of a head, pieces and a tail, which is encoded while it is sent.
+/// Returns a response of a head, pieces and a tail. If it is long, it is encoded while it is sent.
 pub(crate) fn streamed<P: Pieces>(
-    mut first: Vec<u8>,
+    mut head: Vec<u8>,
     data: P,
     tail: Vec<u8>,
     work: impl Answered,
 ) -> Response {
     let bytes = data.bytes();
-    first.reserve(bytes.min(CHUNK_ROOM as u64) as usize);
-    let mut envelope = Envelope { data, tail, is_finished: false };
-    let first = envelope.fill(first);
-    if envelope.is_finished {
-        return whole(first, work);
-    }
-    let sending = work.into_sending(bytes);
-    let Envelope { data, tail, .. } = envelope;
     let data = match data.into_parts() {
         Ok(parts) => {
-            let tail: Part = Box::new(|| tail);
-            let body = sending.start_parts(first, Box::new(parts.chain([tail])));
+            let body = work.into_sending(bytes).start_parts(enclosed(head, parts, tail));
             return long_response(body, IsLong::EncodedAhead);
         }
         Err(data) => data,
     };
+    head.reserve(bytes.min(CHUNK_ROOM as u64) as usize);
     let mut envelope = Envelope { data, tail, is_finished: false };
+    let first = envelope.fill(head);
+    if envelope.is_finished {
+        return whole(first, work);
+    }
     let mut first = Some(first);
-    long(sending, move || first.take().or_else(|| envelope.next()).map(Bytes::from))
+    long(work.into_sending(bytes), move || {
+        first.take().or_else(|| envelope.next()).map(Bytes::from)
+    })
 }
 
 /// Returns a response with a JSON body.
@@ -149,7 +147,7 @@ mod tests {
     use std::sync::Arc;
     use std::time::Duration;
 
-    use json::pieces::TextPieces;
+    use json::pieces::ListPieces;
     use json::value::{ValuePieces, encode_value};
     use model::{Labels, MemoryPool, SmolStr};
 
@@ -188,7 +186,7 @@ mod tests {
             [(vec![], "[]"), (vec!["a"], r#"["a"]"#), (vec!["a", "b"], r#"["a","b"]"#)]
         {
             let texts = texts.into_iter().map(SmolStr::new).collect();
-            let response = answer(TextPieces::new(texts), prepared().2, &[], &[]);
+            let response = answer(ListPieces::new(texts), prepared().2, &[], &[]);
             assert_eq!(text(response).await, format!(r#"{{"status":"success","data":{json}}}"#));
         }
     }
@@ -206,7 +204,7 @@ mod tests {
     async fn a_response_holds_memory_until_it_is_received() {
         for (count, is_long) in [(10, false), (50_000, true)] {
             let (pool, active, sending) = prepared();
-            let response = answer(TextPieces::new(texts_of(count)), sending, &[], &[]);
+            let response = answer(ListPieces::new(texts_of(count)), sending, &[], &[]);
             assert_eq!(pool.bytes() >= 1000, is_long);
             assert!(pool.bytes() > 0);
             assert_eq!(active.visible_to(&Client::default()).len(), usize::from(is_long));
@@ -241,15 +239,34 @@ mod tests {
         assert_eq!(pool.bytes(), 0);
     }
 
+    /// List that one thread encodes.
+    struct Undivided(ListPieces<SmolStr>);
+
+    impl Pieces for Undivided {
+        fn push_next(&mut self, out: &mut Vec<u8>) -> bool {
+            self.0.push_next(out)
+        }
+
+        fn bytes(&self) -> u64 {
+            self.0.bytes()
+        }
+    }
+
     #[tokio::test]
     async fn large_answers_arrive_in_chunks_of_bounded_size() {
         let texts = texts_of(50_000);
-        let response = answer(TextPieces::new(texts.clone()), prepared().2, &[], &[]);
+        let pieces = || ListPieces::new(texts.clone());
+        check_chunks(answer(Undivided(pieces()), prepared().2, &[], &[]), &texts, 2 * CHUNK_BYTES)
+            .await;
+        check_chunks(answer(pieces(), prepared().2, &[], &[]), &texts, 4 * CHUNK_BYTES).await;
+    }
+
+    async fn check_chunks(response: Response, texts: &[SmolStr], bytes_max: usize) {
         let chunks: Vec<_> =
             futures::StreamExt::collect(response.into_body().into_data_stream()).await;
         let chunks: Vec<Bytes> = chunks.into_iter().map(Result::unwrap).collect();
-        assert!(chunks.len() > 10);
-        assert!(chunks.iter().all(|chunk| chunk.len() < 2 * CHUNK_BYTES));
+        assert!(chunks.len() > 1);
+        assert!(chunks.iter().all(|chunk| chunk.len() < bytes_max));
         let read: serde_json::Value = serde_json::from_slice(&chunks.concat()).unwrap();
         assert_eq!(
             read["data"],

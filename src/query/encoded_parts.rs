@@ -44,7 +44,9 @@ impl EncodedParts {
         let Some(part) = self.parts.next() else { return false };
         let pool = Arc::clone(&self.pool);
         self.encoding.push_back(tokio::task::spawn_blocking(move || {
-            let encoded = counted(&pool, part());
+            let mut encoded = Vec::new();
+            part(&mut encoded);
+            let encoded = counted(&pool, encoded);
             // Held until the end even if the response is gone.
             drop(permit);
             encoded
@@ -92,7 +94,9 @@ mod tests {
     use super::*;
 
     fn numbered(count: usize) -> Parts {
-        Box::new((0..count).map(|number| Box::new(move || vec![number as u8; 10]) as Part))
+        Box::new((0..count).map(|number| {
+            Box::new(move |out: &mut Vec<u8>| out.extend([number as u8; 10])) as Part
+        }))
     }
 
     fn encoded(parts: Parts, slots: &Arc<Semaphore>) -> (Arc<MemoryPool>, EncodedParts) {
@@ -129,7 +133,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_panic_is_an_error_and_not_the_end() {
-        let parts: [Part; 2] = [Box::new(|| vec![1]), Box::new(|| panic!("no part"))];
+        let parts: [Part; 2] = [Box::new(|out| out.push(1)), Box::new(|_| panic!("no part"))];
         let slots = Arc::new(Semaphore::new(1));
         let (_, mut encoded) = encoded(Box::new(parts.into_iter()), &slots);
         assert!(encoded.next().await.unwrap().is_ok());

@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use axum::body::Bytes;
 use futures::stream::BoxStream;
-use futures::{Stream, StreamExt as _, stream};
+use futures::{Stream, StreamExt as _};
 use json::pieces::Parts;
 use model::{HeldMemory, MemoryPool};
 use tokio::sync::Semaphore;
@@ -292,11 +292,9 @@ impl Sending {
     /// Starts to send a body whose parts are encoded on several threads, ahead of its reader.
     ///
     /// Panics: outside of a tokio runtime.
-    pub(crate) fn start_parts(self, first: Vec<u8>, parts: Parts) -> SentBody {
+    pub(crate) fn start_parts(self, parts: Parts) -> SentBody {
         let (slots, pool) = (Arc::clone(&self.outbox.encoder_slots), Arc::clone(&self.outbox.pool));
-        let pool_of_first = Arc::clone(&pool);
-        let first = stream::once(async move { Ok(counted(&pool_of_first, first)) });
-        self.start(Box::pin(first.chain(EncodedParts::new(parts, slots, pool))))
+        self.start(Box::pin(EncodedParts::new(parts, slots, pool)))
     }
 
     /// Starts to send a body that does not fit into the buffer of a connection.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use axum::extract::State;
 use axum::http::Uri;
 use axum::response::Response;
-use json::pieces::{LabelsPieces, TextPieces};
+use json::pieces::ListPieces;
 use model::{Matcher, MetadataQuery, SourceError, TimeRange};
 
 use crate::http::body::answer;
@@ -27,7 +27,7 @@ pub(crate) async fn names(
         in_time(&lookup, source_of(&shared, &params.client())?.label_names(&query, &lookup.budget))
             .await?;
     let warnings = truncate(&mut names, limit);
-    Ok(answer(TextPieces::new(names), lookup, &warnings, &[]))
+    Ok(answer(ListPieces::new(names), lookup, &warnings, &[]))
 }
 
 /// `/api/v1/label/<name>/values`.
@@ -42,7 +42,7 @@ pub(crate) async fn values(
     let source = source_of(&shared, &params.client())?;
     let mut values = in_time(&lookup, source.label_values(&name, &query, &lookup.budget)).await?;
     let warnings = truncate(&mut values, limit);
-    Ok(answer(TextPieces::new(values), lookup, &warnings, &[]))
+    Ok(answer(ListPieces::new(values), lookup, &warnings, &[]))
 }
 
 /// `/api/v1/series`.
@@ -65,7 +65,7 @@ pub(crate) async fn series(
         in_time(&lookup, source_of(&shared, &params.client())?.series(&query, &lookup.budget))
             .await?;
     let warnings = truncate(&mut series, limit);
-    Ok(answer(LabelsPieces::new(series), lookup, &warnings, &[]))
+    Ok(answer(ListPieces::new(series), lookup, &warnings, &[]))
 }
 
 /// Bounds the waits of a lookup; its budget bounds its computation.
