@@ -14,7 +14,6 @@ use std::time::Instant;
 
 use model::{Budget, Reservation, Source};
 
-use super::compute::compute;
 use super::{Engine, QueryOptions, RunOutput};
 use crate::annotations::Annotations;
 use crate::error::QueryError;
@@ -69,7 +68,9 @@ impl CachedQuery<'_> {
         let cells = (run.row_count_max() + rows_of_parts) * asked.count;
         let finish = move || finish(run, &parts, asked, version, &options);
         let is_small = cells <= SMALL_CELLS_MAX;
-        let Some(Finished { rows, run }) = compute(is_small, STACK_BYTES_MIN, finish).await? else {
+        let Some(Finished { rows, run }) =
+            self.engine.threads.compute(is_small, STACK_BYTES_MIN, finish).await?
+        else {
             return self.give_up(&key).await;
         };
         self.cache.count(found);
@@ -90,7 +91,7 @@ impl CachedQuery<'_> {
             let run = piece_of(&ran).map(|piece| CachedSteps::new(piece, reach, version));
             Ok((ran.output, run))
         };
-        let (output, run) = compute(is_small, STACK_BYTES_MIN, pack).await?;
+        let (output, run) = self.engine.threads.compute(is_small, STACK_BYTES_MIN, pack).await?;
         if let Some(mut run) = run {
             // Samples that expired since they were loaded may become visible again.
             run.keep_unchanged(&(self.source.unchanged_since(version).start..i64::MAX));

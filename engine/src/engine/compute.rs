@@ -1,35 +1,118 @@
 //! Threads for the parts of a query.
 
 use std::any::Any;
+use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::mpsc::{Receiver, SendError, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use futures::channel::oneshot;
 
 use crate::error::QueryError;
-use crate::stack;
+use crate::stack::{self, STACK_BYTES_MIN};
 
-/// Runs a part of a query: on this thread, if it is small, or on a new thread with a stack of
-/// `stack_bytes`.
+/// Threads that compute parts of queries.
 ///
-/// Errors: those of `work`; [`QueryError::Execution`] if it panics or has no thread.
-pub(super) async fn compute<T: Send + 'static>(
-    is_small: bool,
-    stack_bytes: usize,
-    work: impl FnOnce() -> Result<T, QueryError> + Send + 'static,
-) -> Result<T, QueryError> {
-    if is_small {
-        return guarded(work);
+/// Idle threads are kept, and the last one to finish is used first. A new thread would share a heap
+/// of the allocator with any other thread, wait for it, and find none of its memory in the CPU
+/// cache.
+#[derive(Debug)]
+pub(super) struct ComputeThreads {
+    idle: Arc<IdleThreads>,
+}
+
+/// Idle threads, each of which waits for work.
+#[derive(Debug)]
+struct IdleThreads {
+    waiting: Mutex<Vec<SyncSender<Work>>>,
+    count_max: usize,
+}
+
+/// Work of a thread. It calls the function when the thread is free, and then reports its result.
+type Work = Box<dyn FnOnce(&mut dyn FnMut()) + Send>;
+
+impl ComputeThreads {
+    /// Keeps up to `idle_max` idle threads, until the value is dropped.
+    pub(super) fn new(idle_max: usize) -> ComputeThreads {
+        let idle = IdleThreads { waiting: Mutex::default(), count_max: idle_max };
+        ComputeThreads { idle: Arc::new(idle) }
     }
-    let (sender, receiver) = oneshot::channel();
-    let work = move || {
-        // Sending fails if the query was dropped.
-        let _ = sender.send(guarded(work));
-    };
-    // Starting a thread takes about 15 µs, so none is kept.
-    stack::start(stack_bytes, work).map_err(|error| {
-        QueryError::Execution(format!("no thread can be started for the query: {error}"))
-    })?;
-    receiver.await.unwrap_or_else(|_| Err(QueryError::Execution("query was abandoned".to_owned())))
+
+    /// Runs a part of a query: on this thread, if it is small, or on another one with a stack of
+    /// `stack_bytes`.
+    ///
+    /// Errors: those of `work`; [`QueryError::Execution`] if it panics or has no thread.
+    pub(super) async fn compute<T: Send + 'static>(
+        &self,
+        is_small: bool,
+        stack_bytes: usize,
+        work: impl FnOnce() -> Result<T, QueryError> + Send + 'static,
+    ) -> Result<T, QueryError> {
+        if is_small {
+            return guarded(work);
+        }
+        let (sender, receiver) = oneshot::channel();
+        let work: Work = Box::new(move |free| {
+            let result = guarded(work);
+            // First, so that the next query finds the thread.
+            free();
+            // Sending fails if the query was dropped.
+            let _ = sender.send(result);
+        });
+        self.run(stack_bytes, work).map_err(|error| {
+            QueryError::Execution(format!("no thread can be started for the query: {error}"))
+        })?;
+        let abandoned = || Err(QueryError::Execution("query was abandoned".to_owned()));
+        receiver.await.unwrap_or_else(|_| abandoned())
+    }
+
+    /// Runs work on an idle thread, or on a new one.
+    fn run(&self, stack_bytes: usize, mut work: Work) -> io::Result<()> {
+        if stack_bytes > STACK_BYTES_MIN {
+            return stack::start(stack_bytes, move || work(&mut || ())).map(drop);
+        }
+        while let Some(idle) = self.idle.take() {
+            match idle.send(work) {
+                Ok(()) => return Ok(()),
+                Err(SendError(unsent)) => work = unsent,
+            }
+        }
+        let idle = Arc::downgrade(&self.idle);
+        stack::start(STACK_BYTES_MIN, move || serve(work, &idle)).map(drop)
+    }
+}
+
+impl IdleThreads {
+    fn take(&self) -> Option<SyncSender<Work>> {
+        self.waiting().pop()
+    }
+
+    /// Adds an idle thread; returns the receiver of its work, or `None` if there are enough.
+    fn add(&self) -> Option<Receiver<Work>> {
+        let mut waiting = self.waiting();
+        (waiting.len() < self.count_max).then(|| {
+            let (sender, receiver) = sync_channel(1);
+            waiting.push(sender);
+            receiver
+        })
+    }
+
+    /// Ignores poisoning: nothing panics under the lock.
+    fn waiting(&self) -> MutexGuard<'_, Vec<SyncSender<Work>>> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Runs works until there are enough idle threads, or the engine is dropped.
+fn serve(mut work: Work, idle: &Weak<IdleThreads>) {
+    loop {
+        let mut receiver = None;
+        work(&mut || receiver = idle.upgrade().and_then(|idle| idle.add()));
+        match receiver.map(|receiver| receiver.recv()) {
+            Some(Ok(next)) => work = next,
+            Some(Err(_)) | None => return,
+        }
+    }
 }
 
 /// Runs a part of a query; a panic fails only this query, not the process.
@@ -42,4 +125,55 @@ fn guarded<T>(work: impl FnOnce() -> Result<T, QueryError>) -> Result<T, QueryEr
 fn panic_text(panic: &(dyn Any + Send)) -> &str {
     let text = panic.downcast_ref::<&str>().copied();
     text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("panic")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+    use std::sync::Barrier;
+    use std::thread::{self, ThreadId};
+
+    use futures::executor::block_on;
+
+    use super::*;
+
+    fn thread_of(threads: &ComputeThreads, stack_bytes: usize) -> ThreadId {
+        block_on(threads.compute(false, stack_bytes, || Ok(thread::current().id()))).unwrap()
+    }
+
+    #[test]
+    fn a_thread_computes_one_query_after_the_other() {
+        let threads = ComputeThreads::new(1);
+        let first = thread_of(&threads, STACK_BYTES_MIN);
+        let panics = || -> Result<(), QueryError> { panic!("no result") };
+        let panicked = block_on(threads.compute(false, STACK_BYTES_MIN, panics));
+        assert_eq!(panicked.unwrap_err().to_string(), "unexpected error: no result");
+        assert_eq!(thread_of(&threads, STACK_BYTES_MIN), first);
+        // Not one with a larger stack.
+        assert_ne!(thread_of(&threads, 2 * STACK_BYTES_MIN), first);
+        let caller = thread::current().id();
+        let small = threads.compute(true, STACK_BYTES_MIN, || Ok(thread::current().id()));
+        assert_eq!(block_on(small).unwrap(), caller);
+    }
+
+    #[test]
+    fn queries_at_once_have_threads_of_their_own_and_as_many_as_allowed_wait() {
+        let threads = Arc::new(ComputeThreads::new(2));
+        let all = Arc::new(Barrier::new(4));
+        let queries: Vec<_> = (0..4)
+            .map(|_| {
+                let (threads, all) = (Arc::clone(&threads), Arc::clone(&all));
+                thread::spawn(move || {
+                    let work = move || {
+                        all.wait();
+                        Ok(thread::current().id())
+                    };
+                    block_on(threads.compute(false, STACK_BYTES_MIN, work)).unwrap()
+                })
+            })
+            .collect();
+        let ids: HashSet<ThreadId> = queries.into_iter().map(|q| q.join().unwrap()).collect();
+        assert_eq!(ids.len(), 4);
+        assert_eq!(threads.idle.waiting().len(), 2);
+    }
 }

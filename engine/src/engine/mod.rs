@@ -12,7 +12,7 @@ use std::time::Instant;
 use model::{Budget, BudgetLimits, Checkpoint, Reservation, SeriesSet, Source};
 
 use cached_query::CachedQuery;
-use compute::compute;
+use compute::ComputeThreads;
 use load::{load, load_one_by_one, without_buckets};
 use parsed_queries::ParsedQueries;
 
@@ -151,6 +151,7 @@ impl Default for QueryOptions {
 pub struct Engine {
     options: EngineOptions,
     pool: Arc<WorkerPool>,
+    threads: ComputeThreads,
     result_cache: Option<Arc<ResultCache>>,
     parsed: Arc<ParsedQueries>,
 }
@@ -166,9 +167,10 @@ impl Engine {
     /// Creates an engine with its own threads.
     pub fn new(options: EngineOptions) -> Engine {
         let pool = Arc::new(WorkerPool::new(options.threads));
+        let threads = ComputeThreads::new(pool.threads());
         let bytes_max = options.result_cache_bytes_max;
         let result_cache = (bytes_max > 0).then(|| Arc::new(ResultCache::new(bytes_max)));
-        Engine { options, pool, result_cache, parsed: Arc::new(ParsedQueries::new()) }
+        Engine { options, pool, threads, result_cache, parsed: Arc::new(ParsedQueries::new()) }
     }
 
     /// Returns the maximum number of steps of a query, and of each of its subqueries.
@@ -274,7 +276,7 @@ impl Engine {
         let plan_options = self.plan_options(steps, steps.end_ms(), steps.count == 1, options);
         let plan = self.plan(query, plan_options, options).await?.plan;
         let describe = move || shown(plan.explain(None)).map(|explained| explained.to_string());
-        compute(is_plain(query), stack_bytes(query), describe).await
+        self.threads.compute(is_plain(query), stack_bytes(query), describe).await
     }
 
     /// Checks a request without data.
@@ -370,7 +372,7 @@ impl Engine {
             task.run()
         };
         let Done { value, explained, step_stats, stats } =
-            compute(is_small, stack_bytes(query), work).await?;
+            self.threads.compute(is_small, stack_bytes(query), work).await?;
         annotations.merge(ctx.take_annotations());
         let output = QueryOutput { value, annotations, stats, explained, step_stats };
         Ok(RunOutput { output, reach })
@@ -398,7 +400,7 @@ impl Engine {
             let reach = if use_result_cache { cacheable_reach(&expr, &plan) } else { None };
             Ok(Planned { plan: DeepTree::new(plan, stack_bytes), reach })
         };
-        compute(is_plain(query), stack_bytes, planning).await
+        self.threads.compute(is_plain(query), stack_bytes, planning).await
     }
 }
 

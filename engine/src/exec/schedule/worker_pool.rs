@@ -85,6 +85,8 @@ impl WorkerPool {
                         core.leave();
                         while queue.run_next(&worker) && !self.scheduler.is_contended() {}
                     });
+                    // The worker leaves this core at once if it was woken on it.
+                    std::thread::yield_now();
                 }
                 if !queue.run_next(thread) {
                     break;
