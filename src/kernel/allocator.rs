@@ -5,8 +5,8 @@
 //! the heaps is released when no query runs.
 //!
 //! New threads take heaps in turn, and threads with the same heap wait for each other. With one heap
-//! per core, every second query has the heap of its worker. More heaps keep more free memory: with
-//! four per core, a quarter more is resident after a load of a million series.
+//! per core, a query often has the heap of its worker. More heaps keep more free memory: with four
+//! per core, a quarter more is resident after a load of a million series.
 
 #![allow(unsafe_code)]
 
