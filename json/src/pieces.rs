@@ -6,18 +6,14 @@ use model::{Labels, SmolStr};
 
 use crate::text::{push_labels, push_text};
 
-/// Maximum work of a part, about 200 KiB; a single item may have more.
-const PART_WORK_MAX: usize = 8192;
-/// Maximum work of a part of a short value, so that there are parts for several threads.
-const PART_WORK_MIN: usize = 4096;
-/// Number of parts of a value that is not long.
-const PARTS: usize = 4;
-/// Bytes for each unit of work, about.
-const BYTES_A_WORK: usize = 40;
-/// Bytes of packed labels or text that are a unit of work.
-pub(crate) const WORK_BYTES: usize = 32;
+/// Maximum length of a part, about; a single item may be longer.
+const PART_BYTES_MAX: usize = 320 << 10;
+/// Maximum length of a part of a short value: for less, another thread does not pay.
+const PART_BYTES_MIN: usize = 128 << 10;
+/// Minimum number of parts of a value, unless they would be shorter.
+const PARTS_MIN: usize = 4;
 
-/// Appends a part.
+/// Function that appends the text of a part.
 pub type Part = Box<dyn FnOnce(&mut Vec<u8>) + Send>;
 
 /// Parts in order, each of bounded size; at least one.
@@ -39,60 +35,67 @@ pub fn enclosed(mut head: Vec<u8>, parts: Parts, mut tail: Vec<u8>) -> Parts {
     }))
 }
 
-/// Number and work of the items of a value.
+/// Items of a value, which threads can encode independently.
 pub(crate) trait Items: Send + Sync + 'static {
     /// Returns the number of items.
     fn count(&self) -> usize;
 
-    /// Returns the work of encoding an item: about one for each point.
-    fn work(&self, index: usize) -> usize;
+    /// Returns the length of an item's text, about.
+    fn text_bytes(&self, index: usize) -> usize;
 
     /// Appends an item, and the comma before it unless it is the first one.
     fn encode(&self, index: usize, out: &mut Vec<u8>);
 }
 
-/// Returns the parts of all items, unless one thread encodes them as fast.
+/// Returns the parts of all items.
+///
+/// Errors: the items, if they would be one part.
 pub(crate) fn parts_of<I: Items>(items: I) -> Result<Parts, I> {
-    let part_work = part_work(&items);
-    if part_end(&items, 0, part_work) == items.count() {
+    let part_bytes = part_bytes(&items);
+    if part_end(&items, 0, part_bytes) == items.count() {
         return Err(items);
     }
     let items = Arc::new(items);
     let mut first = 0;
     Ok(Box::new(std::iter::from_fn(move || {
-        let range = first..part_end(&*items, first, part_work);
+        let range = first..part_end(&*items, first, part_bytes);
         first = range.end;
         let items = Arc::clone(&items);
         (!range.is_empty()).then(|| {
             Box::new(move |out: &mut Vec<u8>| {
-                out.reserve(part_work * BYTES_A_WORK);
+                out.reserve(range.clone().map(|index| items.text_bytes(index)).sum());
                 range.for_each(|index| items.encode(index, out));
             }) as Part
         })
     })))
 }
 
-/// Returns the work of a part.
-fn part_work(items: &impl Items) -> usize {
-    let (mut work, mut index) = (0, 0);
+/// Returns the maximum length of the parts of some items, about.
+fn part_bytes(items: &impl Items) -> usize {
+    let (mut bytes, mut index) = (0, 0);
     // The rest does not change the result: there may be millions of items.
-    while index < items.count() && work < PARTS * PART_WORK_MAX {
-        work += items.work(index);
+    while index < items.count() && bytes < PARTS_MIN * PART_BYTES_MAX {
+        bytes += items.text_bytes(index);
         index += 1;
     }
-    work.div_ceil(PARTS).clamp(PART_WORK_MIN, PART_WORK_MAX)
+    bytes.div_ceil(PARTS_MIN).clamp(PART_BYTES_MIN, PART_BYTES_MAX)
 }
 
-/// Returns the end of the part that begins with an item: as many items as have `part_work`
+/// Returns the end of the part that begins with an item: as many items as have `part_bytes`
 /// together, and at least one unless there are no more.
-fn part_end(items: &impl Items, first: usize, part_work: usize) -> usize {
-    let mut work = 0;
+fn part_end(items: &impl Items, first: usize, part_bytes: usize) -> usize {
+    let mut bytes = 0;
     let fits = |index: &usize| {
-        work += items.work(*index);
-        work <= part_work
+        bytes += items.text_bytes(*index);
+        bytes <= part_bytes
     };
     let count = (first..items.count()).take_while(fits).count();
     (first + count.max(1)).min(items.count())
+}
+
+/// Returns the length of the text of labels, about.
+pub(crate) fn labels_text_bytes(labels: &Labels) -> usize {
+    16 + labels.as_bytes().len() * 3 / 2
 }
 
 /// Value that is encoded piece by piece.
@@ -103,7 +106,9 @@ pub trait Pieces: Send + 'static {
     /// Returns the bytes that the pieces hold before any is written, about.
     fn bytes(&self) -> u64;
 
-    /// Splits the pieces into parts before any is written, if several threads encode them faster.
+    /// Splits the pieces into parts, if several threads encode them faster.
+    ///
+    /// Panics: if a piece was written.
     fn into_parts(self) -> Result<Parts, Self>
     where
         Self: Sized,
@@ -117,8 +122,11 @@ pub trait ListItem: Send + Sync + 'static {
     /// Appends the item.
     fn encode(&self, out: &mut Vec<u8>);
 
-    /// Returns the bytes of the item.
+    /// Returns the bytes of the item in memory.
     fn bytes(&self) -> usize;
+
+    /// Returns the length of the item's text, about.
+    fn text_bytes(&self) -> usize;
 }
 
 impl ListItem for SmolStr {
@@ -128,6 +136,10 @@ impl ListItem for SmolStr {
 
     fn bytes(&self) -> usize {
         size_of::<SmolStr>() + if self.is_heap_allocated() { self.len() } else { 0 }
+    }
+
+    fn text_bytes(&self) -> usize {
+        self.len() + r#""","#.len()
     }
 }
 
@@ -139,6 +151,10 @@ impl ListItem for Labels {
     fn bytes(&self) -> usize {
         size_of::<Labels>() + self.as_bytes().len()
     }
+
+    fn text_bytes(&self) -> usize {
+        labels_text_bytes(self)
+    }
 }
 
 impl<T: ListItem> Items for Vec<T> {
@@ -146,8 +162,8 @@ impl<T: ListItem> Items for Vec<T> {
         self.len()
     }
 
-    fn work(&self, index: usize) -> usize {
-        1 + self[index].bytes() / WORK_BYTES
+    fn text_bytes(&self, index: usize) -> usize {
+        self[index].text_bytes()
     }
 
     fn encode(&self, index: usize, out: &mut Vec<u8>) {
@@ -191,6 +207,7 @@ impl<T: ListItem> Pieces for ListPieces<T> {
     }
 
     fn into_parts(self) -> Result<Parts, Self> {
+        assert_eq!(self.next_index, 0, "pieces were written");
         let parts = parts_of(self.items).map_err(ListPieces::new)?;
         Ok(enclosed(b"[".to_vec(), parts, b"]".to_vec()))
     }
@@ -214,48 +231,49 @@ impl Pieces for Ready {
 mod tests {
     use super::*;
 
-    struct Works(Vec<usize>);
+    struct Lengths(Vec<usize>);
 
-    impl Items for Works {
+    impl Items for Lengths {
         fn count(&self) -> usize {
             self.0.len()
         }
 
-        fn work(&self, index: usize) -> usize {
+        fn text_bytes(&self, index: usize) -> usize {
             self.0[index]
         }
 
         fn encode(&self, index: usize, out: &mut Vec<u8>) {
-            out.push(index as u8);
+            Vec::push(out, index as u8);
         }
     }
 
-    /// Asserts the first items of all parts but the first one.
-    fn check(works: &[usize], firsts: &[u8]) {
+    /// Asserts the first items of all parts but the first one; none if there are no parts.
+    fn check(lengths: &[usize], firsts: &[u8]) {
         let mut found = Vec::new();
         let mut all: Vec<u8> = Vec::new();
-        if let Ok(parts) = parts_of(Works(works.to_vec())) {
+        if let Ok(parts) = parts_of(Lengths(lengths.to_vec())) {
+            assert!(!firsts.is_empty(), "it has parts");
             for part in parts {
                 let at = all.len();
                 part(&mut all);
                 found.push(all[at]);
             }
-            assert_eq!(all, (0..works.len() as u8).collect::<Vec<_>>());
+            assert_eq!(all, (0..lengths.len() as u8).collect::<Vec<_>>());
             assert_eq!(found.remove(0), 0);
         }
         assert_eq!(found, firsts);
     }
 
     #[test]
-    fn parts_have_as_many_items_as_have_their_work() {
-        let (min, max) = (PART_WORK_MIN, PART_WORK_MAX);
+    fn parts_have_as_many_items_as_fit() {
+        let (min, max) = (PART_BYTES_MIN, PART_BYTES_MAX);
         check(&[], &[]);
         check(&[min], &[]);
         check(&[9 * max], &[]);
-        check(&vec![1; min], &[]);
+        check(&vec![min / 100; 100], &[]);
         check(&[min, 1], &[1]);
         check(&[min, min, min, min], &[1, 2, 3]);
-        // Few parts have no more work than needed for all threads, and many no more than allowed.
+        // Short values have at least four parts, and long ones parts of the maximum length.
         check(&[min / 2; 10], &[2, 4, 6, 8]);
         check(&[min / 2; 12], &[3, 6, 9]);
         check(&[max / 4; 30], &[4, 8, 12, 16, 20, 24, 28]);
@@ -264,7 +282,7 @@ mod tests {
 
     #[test]
     fn lists_are_the_same_in_pieces_and_in_parts() {
-        for count in [0, 1, 2, 2 * PART_WORK_MIN] {
+        for count in [0, 1, 2, PART_BYTES_MIN] {
             let texts = || (0..count).map(|i| SmolStr::from(i.to_string())).collect::<Vec<_>>();
             let expected =
                 serde_json::json!(texts().iter().map(SmolStr::as_str).collect::<Vec<_>>())
@@ -279,7 +297,7 @@ mod tests {
                     assert!(text == expected.as_bytes());
                 }
                 Err(mut pieces) => {
-                    assert!(count < PART_WORK_MIN);
+                    assert!(count < PART_BYTES_MIN);
                     let mut text = Vec::new();
                     while pieces.push_next(&mut text) {}
                     assert!(text == expected.as_bytes());

@@ -11,14 +11,16 @@ use crate::cost::{QueryCost, push_cost, push_explained};
 use crate::number::{
     push_integer, push_sample_value, push_scalar_value, push_timestamp, push_timestamp_short,
 };
-use crate::pieces::{Items, Parts, Pieces, WORK_BYTES, enclosed, parts_of};
+use crate::pieces::{Items, Parts, Pieces, enclosed, labels_text_bytes, parts_of};
 use crate::points::Times;
 use crate::text::{push_labels, push_text};
 
 /// Maximum number of points in a piece; whole words of presence.
 const PIECE_POINTS: usize = 512;
-/// Work of the rest of a sample's text, in points.
-const SAMPLE_WORK: usize = 2;
+/// Maximum length of the text of most points.
+const POINT_BYTES: usize = 36;
+/// Length of the rest of a series.
+const SERIES_BYTES: usize = 40;
 
 /// Encodes the value of a query at once instead of streaming it.
 pub fn encode_value(output: QueryOutput) -> Vec<u8> {
@@ -99,13 +101,13 @@ impl Items for VectorItems {
     }
 
     /// A bucket of a histogram is about as long as a point.
-    fn work(&self, index: usize) -> usize {
+    fn text_bytes(&self, index: usize) -> usize {
         let (labels, value) = &self.samples[index];
-        let buckets = match value {
-            SampleValue::Float(_) => 0,
-            SampleValue::Histogram(histogram) => histogram.heap_bytes() / size_of::<f64>(),
+        let points = match value {
+            SampleValue::Float(_) => 1,
+            SampleValue::Histogram(histogram) => 1 + histogram.heap_bytes() / size_of::<f64>(),
         };
-        SAMPLE_WORK + buckets + labels.as_bytes().len() / WORK_BYTES
+        SERIES_BYTES + labels_text_bytes(labels) + POINT_BYTES * points
     }
 
     fn encode(&self, index: usize, out: &mut Vec<u8>) {
@@ -125,11 +127,10 @@ impl Items for GridItems {
         self.rows.len()
     }
 
-    /// Steps without a point do not count.
-    fn work(&self, index: usize) -> usize {
+    fn text_bytes(&self, index: usize) -> usize {
         let Row { labels, presence, .. } = &self.rows[index];
-        let present: usize = presence.iter().map(|word| word.count_ones() as usize).sum();
-        present + labels.as_bytes().len() / WORK_BYTES
+        let points: usize = presence.iter().map(|word| word.count_ones() as usize).sum();
+        SERIES_BYTES + labels_text_bytes(labels) + POINT_BYTES * points
     }
 
     fn encode(&self, index: usize, out: &mut Vec<u8>) {
@@ -148,6 +149,7 @@ impl Pieces for ValuePieces {
     /// Splits vectors and grids of floats. Grids with histograms are not split, because one row may
     /// exceed a part.
     fn into_parts(mut self) -> Result<Parts, Self> {
+        assert!(self.series_index.is_none(), "pieces were written");
         let is_float_row = |row: &Row| row.histograms.is_empty();
         let parts = match &mut self.value {
             Value::Vector { time_ms, samples } => {

@@ -258,7 +258,7 @@ mod tests {
         let pieces = || ListPieces::new(texts.clone());
         check_chunks(answer(Undivided(pieces()), prepared().2, &[], &[]), &texts, 2 * CHUNK_BYTES)
             .await;
-        check_chunks(answer(pieces(), prepared().2, &[], &[]), &texts, 4 * CHUNK_BYTES).await;
+        check_chunks(answer(pieces(), prepared().2, &[], &[]), &texts, 6 * CHUNK_BYTES).await;
     }
 
     async fn check_chunks(response: Response, texts: &[SmolStr], bytes_max: usize) {

@@ -46,6 +46,8 @@ impl EncodedParts {
         self.encoding.push_back(tokio::task::spawn_blocking(move || {
             let mut encoded = Vec::new();
             part(&mut encoded);
+            // Its length is charged.
+            encoded.shrink_to_fit();
             let encoded = counted(&pool, encoded);
             // Held until the end even if the response is gone.
             drop(permit);
