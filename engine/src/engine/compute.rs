@@ -13,28 +13,30 @@ use crate::stack::{self, STACK_BYTES_MIN};
 
 /// Threads that compute parts of queries.
 ///
-/// Idle threads are kept, and the last one to finish is used first. A new thread would share a heap
-/// of the allocator with any other thread, wait for it, and find none of its memory in the CPU
-/// cache.
+/// Idle threads are kept. The one that became idle last is used first, because its memory is in the
+/// CPU cache. A new thread might get the heap of the allocator that a worker of its query has, and
+/// they would wait for each other.
 #[derive(Debug)]
 pub(super) struct ComputeThreads {
     idle: Arc<IdleThreads>,
 }
 
-/// Idle threads, each of which waits for work.
+/// Threads without work, each of which waits for it at a channel of its own.
 #[derive(Debug)]
 struct IdleThreads {
-    waiting: Mutex<Vec<SyncSender<Work>>>,
+    /// Sender to each thread; the last one became idle last.
+    senders: Mutex<Vec<SyncSender<Work>>>,
     count_max: usize,
 }
 
-/// Work of a thread. It calls the function when the thread is free, and then reports its result.
-type Work = Box<dyn FnOnce(&mut dyn FnMut()) + Send>;
+/// Part of a query; returns the function that reports its result.
+type Work = Box<dyn FnOnce() -> Report + Send>;
+type Report = Box<dyn FnOnce()>;
 
 impl ComputeThreads {
-    /// Keeps up to `idle_max` idle threads, until the value is dropped.
+    /// Starts threads on demand, and keeps at most `idle_max` idle ones until it is dropped.
     pub(super) fn new(idle_max: usize) -> ComputeThreads {
-        let idle = IdleThreads { waiting: Mutex::default(), count_max: idle_max };
+        let idle = IdleThreads { senders: Mutex::default(), count_max: idle_max };
         ComputeThreads { idle: Arc::new(idle) }
     }
 
@@ -52,28 +54,30 @@ impl ComputeThreads {
             return guarded(work);
         }
         let (sender, receiver) = oneshot::channel();
-        let work: Work = Box::new(move |free| {
-            let result = guarded(work);
-            // First, so that the next query finds the thread.
-            free();
-            // Sending fails if the query was dropped.
-            let _ = sender.send(result);
+        let work: Work = Box::new(move || {
+            // If the query was dropped, its result is freed now: later work must not wait for that.
+            let result = Some(guarded(work)).filter(|_| !sender.is_canceled());
+            Box::new(move || {
+                if let Some(result) = result {
+                    let _ = sender.send(result);
+                }
+            })
         });
         self.run(stack_bytes, work).map_err(|error| {
             QueryError::Execution(format!("no thread can be started for the query: {error}"))
         })?;
-        let abandoned = || Err(QueryError::Execution("query was abandoned".to_owned()));
-        receiver.await.unwrap_or_else(|_| abandoned())
+        receiver.await.map_err(|_| QueryError::Execution("query was abandoned".to_owned()))?
     }
 
     /// Runs work on an idle thread, or on a new one.
     fn run(&self, stack_bytes: usize, mut work: Work) -> io::Result<()> {
         if stack_bytes > STACK_BYTES_MIN {
-            return stack::start(stack_bytes, move || work(&mut || ())).map(drop);
+            return stack::start(stack_bytes, move || work()()).map(drop);
         }
-        while let Some(idle) = self.idle.take() {
-            match idle.send(work) {
+        while let Some(sender) = self.idle.take() {
+            match sender.send(work) {
                 Ok(()) => return Ok(()),
+                // The thread ended: freeing an earlier result panicked.
                 Err(SendError(unsent)) => work = unsent,
             }
         }
@@ -84,30 +88,32 @@ impl ComputeThreads {
 
 impl IdleThreads {
     fn take(&self) -> Option<SyncSender<Work>> {
-        self.waiting().pop()
+        self.senders().pop()
     }
 
     /// Adds an idle thread; returns the receiver of its work, or `None` if there are enough.
     fn add(&self) -> Option<Receiver<Work>> {
-        let mut waiting = self.waiting();
-        (waiting.len() < self.count_max).then(|| {
+        let mut senders = self.senders();
+        (senders.len() < self.count_max).then(|| {
             let (sender, receiver) = sync_channel(1);
-            waiting.push(sender);
+            senders.push(sender);
             receiver
         })
     }
 
     /// Ignores poisoning: nothing panics under the lock.
-    fn waiting(&self) -> MutexGuard<'_, Vec<SyncSender<Work>>> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    fn senders(&self) -> MutexGuard<'_, Vec<SyncSender<Work>>> {
+        self.senders.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Runs works until there are enough idle threads, or the engine is dropped.
+/// Runs work, then waits for more. Returns if enough threads are idle, or the engine was dropped.
 fn serve(mut work: Work, idle: &Weak<IdleThreads>) {
     loop {
-        let mut receiver = None;
-        work(&mut || receiver = idle.upgrade().and_then(|idle| idle.add()));
+        let report = work();
+        let receiver = idle.upgrade().and_then(|idle| idle.add());
+        // Afterwards, so that the next query finds the thread.
+        report();
         match receiver.map(|receiver| receiver.recv()) {
             Some(Ok(next)) => work = next,
             Some(Err(_)) | None => return,
@@ -129,8 +135,10 @@ fn panic_text(panic: &(dyn Any + Send)) -> &str {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::RefCell;
     use std::collections::HashSet;
     use std::sync::Barrier;
+    use std::sync::mpsc::{Sender, channel};
     use std::thread::{self, ThreadId};
 
     use futures::executor::block_on;
@@ -174,6 +182,21 @@ mod tests {
             .collect();
         let ids: HashSet<ThreadId> = queries.into_iter().map(|q| q.join().unwrap()).collect();
         assert_eq!(ids.len(), 4);
-        assert_eq!(threads.idle.waiting().len(), 2);
+        assert_eq!(threads.idle.senders().len(), 2);
+    }
+
+    #[test]
+    fn idle_threads_end_with_their_owner() {
+        thread_local!(static AT_END: RefCell<Option<Sender<()>>> = const { RefCell::new(None) });
+        let (sender, ended) = channel();
+        let threads = ComputeThreads::new(1);
+        let work = move || {
+            AT_END.set(Some(sender));
+            Ok(())
+        };
+        block_on(threads.compute(false, STACK_BYTES_MIN, work)).unwrap();
+        drop(threads);
+        // The end of the thread drops its sender.
+        assert!(ended.recv().is_err());
     }
 }

@@ -46,7 +46,8 @@ pub struct EngineOptions {
     /// True if `rate`, `irate`, `increase`, `resets` and `start_timestamp` use start timestamps.
     pub use_start_timestamps: bool,
     /// Number of threads that compute at a time; 0 means one per core. Queries that take longer
-    /// than a few milliseconds share them; shorter queries run at once on their own thread.
+    /// than a few milliseconds share them; shorter queries run at once on their own thread. As many
+    /// idle threads are kept for later queries.
     pub threads: usize,
     /// Shape of tiles; the answer does not depend on it.
     pub tile_shape: TileShape,
@@ -404,7 +405,7 @@ impl Engine {
     }
 }
 
-/// Returns whether computing takes less time than starting a thread.
+/// Returns whether computing takes less time than handing it to another thread.
 fn is_small(steps: Steps, sets: &[Arc<dyn SeriesSet>]) -> bool {
     let series_count: usize = sets.iter().map(|set| set.len()).sum();
     let samples_of = |set: &Arc<dyn SeriesSet>| -> usize {

@@ -30,9 +30,9 @@ const LANES: usize = 8;
 /// Maximum samples of a range. The transposed copy and the sums in front, 72 and 192 bytes for
 /// each, then stay in the CPU cache.
 const RANGE_SAMPLES_MAX: usize = 1 << 10;
-/// Samples of a range whose transposed copy and sums are on the stack. Threads that allocate these
-/// for each series would wait for each other.
-const STACK_SAMPLES: usize = 64;
+/// Maximum samples of a range whose transposed copy and sums are on the stack: 17 KiB. Threads that
+/// allocate them for each series may wait for each other.
+const STACK_SAMPLES_MAX: usize = 64;
 
 /// Partial sums of eight blocks.
 ///
@@ -255,9 +255,9 @@ impl<'a> AlikeRanges<'a> {
 
     /// Writes `result_of` the sums of each range to `out`.
     pub(super) fn sum(&self, out: &mut [f64], result_of: impl Fn(PartialSum) -> f64) {
-        let mut columns = SmallVec::<[_; STACK_SAMPLES]>::new();
+        let mut columns = SmallVec::<[_; STACK_SAMPLES_MAX]>::new();
         columns.resize(self.first.len(), [0.0; LANES + 1]);
-        let mut fronts = SmallVec::<[_; STACK_SAMPLES]>::new();
+        let mut fronts = SmallVec::<[_; STACK_SAMPLES_MAX]>::new();
         fronts.resize(self.block_ranges, Lanes::default());
         for block in (0..(self.skipped + self.count).div_ceil(self.block_ranges)).step_by(LANES) {
             widest(

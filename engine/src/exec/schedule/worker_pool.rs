@@ -85,7 +85,8 @@ impl WorkerPool {
                         core.leave();
                         while queue.run_next(&worker) && !self.scheduler.is_contended() {}
                     });
-                    // The worker leaves this core at once if it was woken on it.
+                    // The worker may have been woken on this core, where it would wait for this
+                    // thread. While this thread yields, it leaves.
                     std::thread::yield_now();
                 }
                 if !queue.run_next(thread) {
