@@ -8,7 +8,7 @@
 
 use model::{MatchOp, Matcher};
 
-use crate::varint::{push_varint, take_count};
+use crate::varint::{push_varint, take_bytes, take_count};
 
 const OPS: [MatchOp; 4] = [MatchOp::Equal, MatchOp::NotEqual, MatchOp::Regex, MatchOp::NotRegex];
 
@@ -40,8 +40,5 @@ fn take_matcher(rest: &mut &[u8]) -> Result<Matcher, String> {
 }
 
 fn take_text(rest: &mut &[u8]) -> Result<String, String> {
-    let len = take_count(rest)?;
-    let (bytes, tail) = rest.split_at_checked(len).ok_or("cut short in a text")?;
-    *rest = tail;
-    String::from_utf8(bytes.to_vec()).map_err(|_| "a text is not UTF-8".to_owned())
+    String::from_utf8(take_bytes(rest)?.to_vec()).map_err(|_| "a text is not UTF-8".to_owned())
 }

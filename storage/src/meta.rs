@@ -13,14 +13,13 @@ use crate::keys;
 use crate::lsm::{Lsm, WriteSet};
 use crate::retention::Keeping;
 use crate::value;
-use crate::varint::{push_varint, take_count, take_varint};
+use crate::varint::{push_varint, take_bytes, take_count, take_varint};
 use crate::window::{PartitionId, Window};
 
-/// Format of a store at its creation. 1 had no marker; 2 has deletes, which an older version would
-/// undo.
-pub(crate) const FORMAT: u32 = 2;
-/// Format of a store with summaries in place of samples, which an older version would miss.
-pub(crate) const FORMAT_SUMMARIZED: u32 = 3;
+/// Format of a store that this version writes to. 1 had no marker; 2 has deletes, which an older
+/// version would undo; 3 has summaries in place of samples, which an older version would miss; 4 has
+/// edited labels, shared times and shifted numbers, which an older version cannot read.
+pub(crate) const FORMAT: u32 = 4;
 
 /// Records of the store about itself.
 #[derive(Debug, Default)]
@@ -80,8 +79,8 @@ pub(crate) async fn read_meta(lsm: &Lsm) -> Result<Meta, StoreError> {
     let mut meta = Meta { format: 1, ..Meta::default() };
     if let Some(bytes) = lsm.get(keys::FORMAT).await? {
         meta.format = value::decode_u32(keys::FORMAT, &bytes)?;
-        if meta.format > FORMAT_SUMMARIZED {
-            let (found, supported) = (meta.format, FORMAT_SUMMARIZED);
+        if meta.format > FORMAT {
+            let (found, supported) = (meta.format, FORMAT);
             return Err(StoreError::NewerFormat { found, supported });
         }
     }
@@ -299,12 +298,7 @@ pub(crate) fn decode_intent(key: &[u8], bytes: &[u8]) -> Result<Vec<Vec<u8>>, St
     let mut read = || {
         let rest = &mut rest;
         (0..take_count(rest)?)
-            .map(|_| {
-                let len = take_count(rest)?;
-                let (block, tail) = rest.split_at_checked(len).ok_or("cut short in a key")?;
-                *rest = tail;
-                Ok(block.to_vec())
-            })
+            .map(|_| take_bytes(rest).map(<[u8]>::to_vec))
             .collect::<Result<Vec<_>, String>>()
     };
     read().map_err(|detail| value::corrupt(key, detail))

@@ -4,6 +4,8 @@
 
 use std::time::Duration;
 
+use crate::block::page;
+
 /// Sizes and intervals of internal work.
 ///
 /// A store opens with sizes other than those it was written with, except for `page_ids`.
@@ -64,7 +66,7 @@ impl Default for Sizes {
     fn default() -> Self {
         Sizes {
             block_series_max: 64,
-            page_ids: 128,
+            page_ids: page::SERIES_MAX,
             register_series_max: 4096,
             write_bytes: 8 << 20,
             delete_keys: 10_000,

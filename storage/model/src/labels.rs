@@ -135,6 +135,20 @@ impl Labels {
         })
     }
 
+    /// Iterates over the labels in packed form, each with its name.
+    pub fn iter_packed(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
+        let mut rest = &self.0[..];
+        std::iter::from_fn(move || {
+            let whole = rest;
+            if whole.is_empty() {
+                return None;
+            }
+            let name = take_bytes(&mut rest);
+            take_bytes(&mut rest);
+            Some((name, &whole[..whole.len() - rest.len()]))
+        })
+    }
+
     /// Returns the labels without the metric's name.
     pub fn without_metric_name(&self) -> Labels {
         if self.has(METRIC_NAME) { self.filtered(|name| name != METRIC_NAME) } else { self.clone() }

@@ -1,6 +1,6 @@
 //! Verification of one key and its value.
 
-use crate::block;
+use crate::block::{self, DecodedBlock, page};
 use crate::chunk::{Decoder, HistogramDecoder, frames};
 use crate::error::StoreError;
 use crate::exemplar;
@@ -12,10 +12,11 @@ use crate::metadata;
 use crate::summary::codec::StoredSummaries;
 use crate::value;
 
+use bytes::Bytes;
 use model::{Advance, SampleBatch};
 
 /// Verifies key, value, all checksums, and all samples of a block or a record.
-pub(super) fn entry(key: &[u8], bytes: &[u8]) -> Result<(), StoreError> {
+pub(super) fn entry(key: &[u8], bytes: &Bytes) -> Result<(), StoreError> {
     let corrupt = |detail: &str| value::corrupt(key, detail);
     match key.first() {
         Some(b'l') => {
@@ -37,7 +38,7 @@ pub(super) fn entry(key: &[u8], bytes: &[u8]) -> Result<(), StoreError> {
             }
             Some(b'f') => {
                 keys::parse_forward_page(key).ok_or_else(|| corrupt("malformed key"))?;
-                block::decode_page(key, bytes).map(drop)
+                page::decode(key, bytes).map(drop)
             }
             Some(b'i') => {
                 keys::parse_postings(key).ok_or_else(|| corrupt("malformed key"))?;
@@ -62,26 +63,21 @@ fn summaries_entry(key: &[u8], bytes: &[u8]) -> Result<(), StoreError> {
     Ok(())
 }
 
-fn block_entry(key: &[u8], bytes: &[u8]) -> Result<(), StoreError> {
+fn block_entry(key: &[u8], bytes: &Bytes) -> Result<(), StoreError> {
     let mut batch = SampleBatch::new();
-    for (id, range) in block::decode_block(key, bytes)? {
-        samples(bytes, range, &mut batch)
+    for (id, frames) in DecodedBlock::new(key, bytes)?.frames() {
+        samples(&frames, &mut batch)
             .map_err(|detail| value::corrupt(key, format!("series {id}: {detail}")))?;
     }
     Ok(())
 }
 
 /// Decodes the frames of a series of a block. Times ascend from frame to frame.
-fn samples(
-    bytes: &[u8],
-    range: std::ops::Range<usize>,
-    batch: &mut SampleBatch,
-) -> Result<(), String> {
-    for frame in frames(&bytes[range.clone()]) {
+fn samples(bytes: &[u8], batch: &mut SampleBatch) -> Result<(), String> {
+    for frame in frames(bytes) {
         let (offset, header) = frame.map_err(|error| error.to_string())?;
         let at = |error: crate::chunk::ChunkError| format!("frame at {offset}: {error}");
-        // Decoders load whole words: the bytes after the frame are padding, or another frame.
-        let frame = &bytes[range.start + offset..];
+        let frame = &bytes[offset..];
         header.verify(frame).map_err(at)?;
         let mut found = 0;
         let mut last_ms = None;

@@ -6,7 +6,7 @@ use model::{Labels, TimeRange};
 use roaring::RoaringBitmap;
 
 use super::verify::{Damage, OnDamage};
-use crate::block::{self, BlockEntry};
+use crate::block::{self, BlockEntry, DecodedBlock, page};
 use crate::chunk::{Encoding, frames};
 use crate::epoch::Epoch;
 use crate::error::StoreError;
@@ -32,7 +32,7 @@ pub struct EncodingSurvey {
     pub frames: u64,
     /// Number of samples.
     pub samples: u64,
-    /// Bytes of the frames.
+    /// Bytes of the frames, of which blocks store shared times once.
     pub bytes: u64,
 }
 
@@ -160,9 +160,9 @@ async fn summaries(
             }
             continue;
         };
-        let Ok(series) = block::decode_block(&block_key, &block) else { continue };
+        let Ok(decoded) = DecodedBlock::new(&block_key, &block) else { continue };
         let mut expected = SummaryBuilder::default();
-        series.into_iter().for_each(|(id, frames)| expected.push(id, &block[frames]));
+        decoded.frames().for_each(|(id, frames)| expected.push(id, &frames));
         if let Some(id) = stored.first_difference(&expected) {
             let detail = format!("the summaries of series {id} are not those of its samples");
             on_damage(Damage::in_lsm(&key, detail));
@@ -214,7 +214,7 @@ async fn forward(
     while let Some((key, bytes)) = scan.next().await? {
         let page = keys::parse_forward_page(&key).unwrap_or(u32::MAX);
         // Undecodable values were reported with their file.
-        let labels = block::decode_page(&key, &bytes).unwrap_or_default();
+        let labels = page::decode(&key, &bytes).unwrap_or_default();
         let first = page.saturating_mul(page_ids) as usize;
         if first != all.len() {
             on_damage(Damage::in_lsm(&key, format!("the page before ends at id {}", all.len())));
@@ -275,14 +275,19 @@ async fn blocks(
         };
         survey.blocks += 1;
         survey.block_bytes += bytes.len() as u64;
-        if let Err(detail) = block(&bytes, &key, entry, partition, window, survey) {
+        if entry.bytes as usize != bytes.len() {
+            let detail = format!("{} bytes are listed, {} found", entry.bytes, bytes.len());
             on_damage(Damage::in_lsm(&key, detail));
         }
-        let Ok(series) = block::decode_block(&key, &bytes) else { continue };
+        // Undecodable values were reported with their file.
+        let Ok(decoded) = DecodedBlock::new(&key, &bytes) else { continue };
+        if let Err(detail) = block(&decoded, entry, partition, window, survey) {
+            on_damage(Damage::in_lsm(&key, detail));
+        }
         if labels.is_empty() {
             continue;
         }
-        for (id, _) in series {
+        for id in decoded.ids() {
             match labels.get(id as usize) {
                 // Its missing page was reported.
                 None if id < survey.series => {}
@@ -304,26 +309,20 @@ async fn blocks(
 
 /// Counts a block, and checks it against its directory entry.
 fn block(
-    bytes: &[u8],
-    key: &[u8],
+    decoded: &DecodedBlock,
     entry: BlockEntry,
     partition: PartitionId,
     window: u8,
     survey: &mut PartitionSurvey,
 ) -> Result<(), String> {
-    if entry.bytes as usize != bytes.len() {
-        return Err(format!("{} bytes are listed, {} found", entry.bytes, bytes.len()));
-    }
-    // Undecodable values were reported with their file.
-    let Ok(series) = block::decode_block(key, bytes) else { return Ok(()) };
-    let ids = (series.first().map(|s| s.0), series.last().map(|s| s.0));
+    let ids = (decoded.ids().next(), decoded.ids().last());
     if ids != (Some(entry.first_id), Some(entry.last_id)) {
         return Err(format!("series {} to {} are listed", entry.first_id, entry.last_id));
     }
     let window = partition.window(window);
     let mut times: Option<TimeRange> = None;
-    for (id, range) in series {
-        for frame in frames(&bytes[range]) {
+    for (id, of_series) in decoded.frames() {
+        for frame in frames(&of_series) {
             let Ok((_, header)) = frame else { continue };
             let of = survey.encodings.entry(encoding_name(header.encoding)).or_default();
             of.frames += 1;

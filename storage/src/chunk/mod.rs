@@ -51,6 +51,8 @@
 //! timestamps of counters are in a column after the Gorilla payload ([`starts`]). Histograms have
 //! a separate payload ([`histogram`]).
 
+use std::ops::Range;
+
 mod bits;
 mod decode;
 mod encode;
@@ -77,6 +79,17 @@ pub const CHUNK_SAMPLES_MAX: usize = 1 << 16;
 /// Number of bytes after a frame that make each 8-byte load of the [`Decoder`] a plain one. With
 /// fewer, the last loads are assembled byte by byte.
 pub const CHUNK_PADDING_BYTES: usize = 16;
+
+/// Returns the column of times of each packed frame, in frames end to end. It is empty for even times.
+pub(crate) fn times_columns(bytes: &[u8]) -> impl Iterator<Item = Range<usize>> {
+    frames(bytes).filter_map(|frame| {
+        let (offset, header) = frame.ok()?;
+        let is_packed = header.encoding == Encoding::Packed;
+        let packed = is_packed.then(|| packed::Packed::new(&bytes[offset..], &header))?;
+        let column = packed.ok()?.times_column();
+        Some(offset + column.start..offset + column.end)
+    })
+}
 
 /// Returns a time as an unsigned number in the same order.
 #[inline]

@@ -9,7 +9,7 @@ use super::values::{push_values, take_values};
 use crate::chunk::{self, HistogramBefore, HistogramDecoder, HistogramEncoder};
 use crate::samples::decided::DecidedHistogram;
 use crate::varint::{
-    push_varint, take_count, take_labels, take_u32, take_varint, unzigzag, zigzag,
+    push_varint, take_bytes, take_count, take_labels, take_u32, take_varint, unzigzag, zigzag,
 };
 use model::labels::check_packed;
 
@@ -206,9 +206,7 @@ impl LogRecord {
     /// Reads the histograms of all runs.
     fn take_all_histograms(&mut self, rest: &mut &[u8]) -> Result<(), String> {
         for run in self.runs.iter().filter(|run| run.is_histograms) {
-            let len = take_count(rest)?;
-            let (frames, tail) = rest.split_at_checked(len).ok_or("cut short in histograms")?;
-            *rest = tail;
+            let frames = take_bytes(rest)?;
             let before = self.histograms.len();
             take_histograms(frames, &mut self.histograms)?;
             let found = self.histograms.len() - before;
@@ -245,10 +243,7 @@ fn take_definitions(rest: &mut &[u8]) -> Result<Vec<Labels>, String> {
             return Err(format!("labels share {shared} of {} bytes", bytes.len()));
         }
         bytes.truncate(usize::from(*shared));
-        let len = take_count(rest)?;
-        let (own, tail) = rest.split_at_checked(len).ok_or("cut short in labels")?;
-        *rest = tail;
-        bytes.extend_from_slice(own);
+        bytes.extend_from_slice(take_bytes(rest)?);
         check_packed(&bytes).map_err(|error| error.to_string())?;
         definitions.push(Labels::from_checked_bytes(&bytes));
     }

@@ -6,7 +6,7 @@ use model::{MetricKind, MetricMetadata};
 
 use crate::error::StoreError;
 use crate::value;
-use crate::varint::{push_varint, take_count, take_varint};
+use crate::varint::{push_varint, take_bytes, take_count, take_varint};
 
 const VERSION: u8 = 1;
 
@@ -68,10 +68,7 @@ fn decode_body(body: &[u8]) -> Result<(u64, Vec<MetricMetadata>), String> {
 }
 
 fn take_text(rest: &mut &[u8]) -> Result<String, String> {
-    let len = take_count(rest)?;
-    let (bytes, tail) = rest.split_at_checked(len).ok_or("cut short in a text")?;
-    *rest = tail;
-    String::from_utf8(bytes.to_vec()).map_err(|error| error.to_string())
+    String::from_utf8(take_bytes(rest)?.to_vec()).map_err(|error| error.to_string())
 }
 
 #[cfg(test)]

@@ -14,7 +14,7 @@ use model::{Budget, Labels, Reservation, SourceError, TimeRange};
 use smallvec::SmallVec;
 
 use super::summaries::{self, WantedSummaries};
-use crate::block::{self, BlockEntry};
+use crate::block::{BlockEntry, DecodedBlock};
 use crate::chunk::{self, ChunkError, FrameHeader};
 use crate::core::CoreCounters;
 use crate::delete::{self, Masks};
@@ -362,12 +362,13 @@ impl ReadBlock<'_> {
         parts: &mut [Parts],
     ) -> Result<(), SourceError> {
         let columns = source.columns;
-        let series = block::decode_block(&self.key, &self.bytes)?;
-        let slots = (columns.bytes_max() > 0)
-            .then(|| columns.add_block(self.block_key, series.iter().map(|(id, _)| *id)));
-        for (at, (id, frames)) in series.into_iter().enumerate() {
+        let block = DecodedBlock::new(&self.key, &self.bytes)?;
+        // The others are charged before they are read.
+        charge(block.len() - self.bytes.len().min(block.len()))?;
+        let slots =
+            (columns.bytes_max() > 0).then(|| columns.add_block(self.block_key, block.ids()));
+        for (at, (id, frames)) in block.frames().enumerate() {
             if let Ok(index) = self.labels.binary_search_by_key(&id, |(id, _)| *id) {
-                let frames = self.bytes.slice(frames);
                 let (series, epoch) = (&self.labels[index], self.block_key.epoch);
                 let found = &mut parts[index];
                 if source.masks.is_empty() {

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use model::{Labels, SampleBatch, SourceError, TimeRange};
 
 use super::frames::frames_of;
-use crate::block::{self, BlockEntry};
+use crate::block::{BlockEntry, DecodedBlock};
 use crate::core::Core;
 use crate::delete::{Masks, kept_parts};
 use crate::epoch::Epoch;
@@ -109,8 +109,7 @@ impl UnreadRun {
         {
             let bytes = core.lsm.get(&key).await?;
             let bytes = bytes.ok_or_else(|| value::corrupt(&key, "block is missing"))?;
-            let series = block::decode_block(&key, &bytes)?.into_iter();
-            self.series = series.map(|(id, frames)| (id, bytes.slice(frames))).collect();
+            self.series = DecodedBlock::new(&key, &bytes)?.frames().collect();
             self.key = Bytes::from(key);
         }
         Ok(())

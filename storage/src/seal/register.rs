@@ -7,7 +7,7 @@ use model::{Labels, sort_label_sets};
 use roaring::RoaringBitmap;
 
 use super::series::SealedSeries;
-use crate::block;
+use crate::block::page;
 use crate::core::Core;
 use crate::error::StoreError;
 use crate::head::series::NONE;
@@ -63,7 +63,7 @@ async fn find_known(
     while let Some((key, bytes)) = scan.next().await? {
         let page = keys::parse_forward_page(&key)
             .ok_or_else(|| value::corrupt(&key, "malformed forward index key"))?;
-        for (at, labels) in block::decode_page(&key, &bytes)?.into_iter().enumerate() {
+        for (at, labels) in page::decode(&key, &bytes)?.into_iter().enumerate() {
             let id = page * page_ids + at as u32;
             if id < series_count
                 && !deleted.contains(id)
@@ -92,13 +92,13 @@ async fn write_group(
         let key = keys::forward_page(partition, first_page);
         let bytes = core.lsm.get(&key).await?;
         let bytes = bytes.ok_or_else(|| value::corrupt(&key, "page is missing"))?;
-        before = block::decode_page(&key, &bytes)?;
+        before = page::decode(&key, &bytes)?;
         before.truncate((base_id % page_ids) as usize);
     }
     let all: Vec<&Labels> = before.iter().chain(new.iter().map(|(labels, _)| labels)).collect();
     for (at, page) in all.chunks(page_ids as usize).enumerate() {
         let key = keys::forward_page(partition, first_page + at as u32);
-        let bytes = block::encode_page(&key, page.iter().copied());
+        let bytes = page::encode(&key, page.iter().copied());
         set.put(key, bytes);
     }
     let mut postings: BTreeMap<(&str, &str), RoaringBitmap> = BTreeMap::new();

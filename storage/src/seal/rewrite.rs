@@ -9,7 +9,7 @@ use model::{Budget, TimeRange};
 use roaring::RoaringBitmap;
 
 use super::merge::{MergedSeries, RunMerge, unreadable};
-use crate::block::{self, BlockBuilder, BlockEntry, BuiltBlock};
+use crate::block::{self, BlockBuilder, BlockEntry, BuiltBlock, DecodedBlock};
 use crate::core::Core;
 use crate::core::seal_state::Leftovers;
 use crate::core::seal_state::SealState;
@@ -480,7 +480,7 @@ async fn ids_of_block(
     Ok(if is_summarized {
         StoredSummaries::open(&key, &bytes, run.window)?.ids().collect()
     } else {
-        block::decode_block(&key, &bytes)?.into_iter().map(|(id, _)| id).collect()
+        DecodedBlock::new(&key, &bytes)?.ids().collect()
     })
 }
 

@@ -30,7 +30,7 @@ use crate::index::partition::PartitionIndex;
 use crate::index::runs::MetricRun;
 use crate::keys;
 use crate::lsm::{Lsm, WriteSet};
-use crate::meta::{FORMAT_SUMMARIZED, Summarized};
+use crate::meta::Summarized;
 use crate::value;
 use crate::window::{PartitionId, Window};
 
@@ -95,8 +95,6 @@ async fn mark(
     core.summarized_before_ms.fetch_max(summarized.before.start_ms(), Ordering::AcqRel);
     let mut set = WriteSet::default();
     set.put(keys::SUMMARIZED.to_vec(), summarized.encode());
-    let format = value::encode_u32(keys::FORMAT, FORMAT_SUMMARIZED);
-    set.put(keys::FORMAT.to_vec(), format);
     core.lsm.commit(set).await?;
     state.summarized = Some(summarized);
     Ok(())

@@ -6,7 +6,7 @@
 
 use roaring::RoaringBitmap;
 
-use crate::block;
+use crate::block::page;
 use crate::core::Core;
 use crate::error::StoreError;
 use crate::expiry;
@@ -91,7 +91,7 @@ async fn sweep_labels(
         if deleted.range_cardinality(first_id..first_id.saturating_add(page_ids)) == 0 {
             continue;
         }
-        let mut labels = block::decode_page(&key, &bytes)?;
+        let mut labels = page::decode(&key, &bytes)?;
         let mut has_changed = false;
         for (at, labels) in labels.iter_mut().enumerate() {
             if deleted.contains(first_id + at as u32) && !labels.as_bytes().is_empty() {
@@ -100,7 +100,7 @@ async fn sweep_labels(
             }
         }
         if has_changed {
-            let page = block::encode_page(&key, labels.iter());
+            let page = page::encode(&key, labels.iter());
             bytes_of_set += page.len();
             set.put(key.to_vec(), page);
         }

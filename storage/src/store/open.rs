@@ -180,7 +180,7 @@ pub(super) async fn begin_writing(core: &Arc<Core>, found: StoredMarks) -> Resul
         core.log.lock().await.epochs.iter().map(|(e, info)| (*e, info.record_count)).collect();
     set.put(keys::RECORDS.to_vec(), meta::encode_records(&records));
     if found.format < meta::FORMAT {
-        // No conversion is needed: new formats have their own keys.
+        // No conversion is needed: values of earlier formats can be read.
         set.put(keys::FORMAT.to_vec(), value::encode_u32(keys::FORMAT, meta::FORMAT));
     }
     if expiry::hide_by_size(core, found.kept_by_size) {

@@ -123,15 +123,18 @@ fn a_store_of_a_later_format_is_refused_and_left_alone() {
         store.core().lsm.commit(set(9)).await.unwrap();
         store.close().await.unwrap();
         let error = open(&objects).await.unwrap_err();
-        assert_eq!(error, crate::StoreError::NewerFormat { found: 9, supported: 3 });
+        assert_eq!(error, crate::StoreError::NewerFormat { found: 9, supported: 4 });
         assert!(error.to_string().contains("format 9"), "{error}");
-        assert!(error.to_string().contains("up to 3"), "{error}");
+        assert!(error.to_string().contains("up to 4"), "{error}");
         let (location, options) = (crate::lsm::Location::on(objects.clone()), harness::options());
         let lsm = crate::lsm::Lsm::open(&location, &options).await.unwrap();
         assert!(lsm.get(crate::keys::OWNER).await.unwrap().is_none());
         lsm.commit(set(2)).await.unwrap();
         lsm.close().await.unwrap();
-        assert_eq!(harness::read_all(&open(&objects).await.unwrap()).await.unwrap().len(), 1);
+        let store = open(&objects).await.unwrap();
+        assert_eq!(harness::read_all(&store).await.unwrap().len(), 1);
+        let format = store.core().lsm.get(crate::keys::FORMAT).await.unwrap().unwrap();
+        assert_eq!(crate::value::decode_u32(crate::keys::FORMAT, &format), Ok(4));
     });
 }
 

@@ -12,7 +12,7 @@ use crate::chunk::CHUNK_PADDING_BYTES;
 use crate::epoch::Epoch;
 use crate::lsm::{Location, WriteSet};
 use crate::window::{PartitionId, WINDOW_MS, Window};
-use crate::{Store, StoreError, StoreOptions, keys};
+use crate::{Store, StoreError, StoreOptions, block, keys};
 
 /// Opens a filled store without caches of index and samples.
 async fn filled() -> (std::sync::Arc<dyn slatedb::object_store::ObjectStore>, Store) {
@@ -27,7 +27,8 @@ async fn filled_with(
     let store = open_with(&objects, options).await.unwrap();
     for number in 0..8 {
         let labels = labels(&[("__name__", "m"), ("n", &number.to_string())]);
-        let samples: Vec<_> = (0..50).map(|t| (t * 1000, t as f64)).collect();
+        // Uneven times, which the series share.
+        let samples: Vec<_> = (0..50).map(|t| (t * 1000 + t * t * 37 % 199, t as f64)).collect();
         let mut batch = batch(&labels, &samples);
         match number {
             6 => batch.starts = vec![7; 50],
@@ -89,12 +90,16 @@ fn damage_in_a_partition_is_an_error_that_names_the_key() {
         let (_, store) = filled().await;
         store.seal_all().await.unwrap();
         assert_eq!(read_through(&store).await.unwrap(), 425);
-        let mut kinds = BTreeSet::new();
+        let (mut kinds, mut shared_count) = (BTreeSet::new(), 0);
         for (key, value) in entries(&store, &keys::partition(PartitionId::new(0))).await {
             if key[9] == SUMMARIES {
                 continue;
             }
             kinds.insert(key[9]);
+            if key[9] == b'b' {
+                let block = block::DecodedBlock::new(&key, &value.clone().into()).unwrap();
+                shared_count += usize::from(block.len() > value.len());
+            }
             for damaged in damages(&key, &value) {
                 put(&store, &key, damaged.clone()).await;
                 match read_through(&store).await {
@@ -108,6 +113,7 @@ fn damage_in_a_partition_is_an_error_that_names_the_key() {
             put(&store, &key, value).await;
         }
         assert_eq!(kinds, BTreeSet::from([b'b', b'c', b'f', b'i']));
+        assert_eq!(shared_count, 2, "blocks of series that share times");
         assert_eq!(read_through(&store).await.unwrap(), 425);
     });
 }

@@ -345,8 +345,7 @@ fn a_later_format_is_refused_at_the_start_and_on_the_way() {
         let store = open(&objects).await.unwrap();
         let on_the_way = reader(&objects, options()).await.unwrap();
         let mut set = lsm::WriteSet::default();
-        let later =
-            crate::value::encode_u32(crate::keys::FORMAT, crate::meta::FORMAT_SUMMARIZED + 1);
+        let later = crate::value::encode_u32(crate::keys::FORMAT, crate::meta::FORMAT + 1);
         set.put(crate::keys::FORMAT.to_vec(), later);
         store.core().lsm.commit(set).await.unwrap();
         let is_refused =

@@ -262,8 +262,7 @@ fn a_standby_does_not_take_over_a_store_of_a_later_format() {
         let first = open(&objects).await.unwrap();
         let standby = reader(&objects, options()).await.unwrap();
         let mut set = lsm::WriteSet::default();
-        let later =
-            crate::value::encode_u32(crate::keys::FORMAT, crate::meta::FORMAT_SUMMARIZED + 1);
+        let later = crate::value::encode_u32(crate::keys::FORMAT, crate::meta::FORMAT + 1);
         set.put(crate::keys::FORMAT.to_vec(), later);
         first.core().lsm.commit(set).await.unwrap();
         let refused = promote_in_any_way(&standby, &objects).await.map(drop);

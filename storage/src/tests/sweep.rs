@@ -77,7 +77,7 @@ fn the_index_forgets_series_once_no_selection_wants_them() {
             store.core().lsm.scan_prefix(&keys::forward(PartitionId::new(0))).await.unwrap();
         let mut left = 0;
         while let Some((key, bytes)) = scan.next().await.unwrap() {
-            let page = crate::block::decode_page(&key, &bytes).unwrap();
+            let page = crate::block::page::decode(&key, &bytes).unwrap();
             assert!(page.iter().all(|labels| labels.metric_name() != "a"));
             left += page.iter().filter(|labels| !labels.as_bytes().is_empty()).count();
         }

@@ -4,16 +4,18 @@
 //! format-N       what plain::write made with the first version of format N
 //! everything-N   what everything::write made with the first version of format N that has it all
 //! summarized-N   what summarized::write made with a version of format N
+//! uneven-N       what uneven::write made with a version of format N
 //! ```
 //!
 //! `MAKE_STORES=folder cargo test --workspace --test stores` makes all with this version, as
-//! `folder/format`, `folder/everything` and `folder/summarized`.
+//! `folder/format`, `folder/everything`, `folder/summarized` and `folder/uneven`.
 
 #![allow(clippy::unwrap_used, reason = "tests may panic")]
 
 mod everything;
 mod plain;
 mod summarized;
+mod uneven;
 
 use std::path::{Path, PathBuf};
 

@@ -14,9 +14,9 @@ use crate::{DAY_MS, each_batch, each_store, run};
 const STEP_MS: i64 = 15_000;
 
 /// Times and the bits of values, or sums, of each series.
-type Contents = Vec<(Labels, Vec<(i64, u64)>)>;
+pub(super) type Contents = Vec<(Labels, Vec<(i64, u64)>)>;
 
-fn options() -> StoreOptions {
+pub(super) fn options() -> StoreOptions {
     StoreOptions {
         background: false,
         clock: Arc::new(ManualClock::new(3 * DAY_MS)),
@@ -93,7 +93,7 @@ fn expected() -> Contents {
     contents
 }
 
-async fn read(store: &Store) -> Contents {
+pub(super) async fn read(store: &Store) -> Contents {
     let selection = Selection {
         matchers: Vec::new(),
         times: TimeRange::ALL,

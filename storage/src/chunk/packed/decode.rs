@@ -1,6 +1,8 @@
 //! Decodes packed floats, a run at a time.
 
-use super::{BITS, LEAPING, POWERS, SPARSE, WHOLE};
+use std::ops::Range;
+
+use super::{BITS, LEAPING, POWERS, SHIFTED, SPARSE, WHOLE};
 use crate::chunk::ChunkError;
 use crate::chunk::bits::{LOADED_BITS, load, read_bits};
 use crate::chunk::frame::FrameHeader;
@@ -51,6 +53,8 @@ struct Values<'a> {
     power: f64,
     lowest: u64,
     column: Column,
+    /// Number of low bits that the column lacks, because all its numbers have zeros there.
+    shift: u32,
     /// Number of the sample before the next.
     number: i64,
     /// Unread leaps, and the index of the sample of the first one.
@@ -147,6 +151,12 @@ impl<'a> Packed<'a> {
 
     pub(in crate::chunk) fn remaining(&self) -> u32 {
         self.count - self.next
+    }
+
+    /// Returns the column of times in the frame: their bits, and the marks of others.
+    pub(in crate::chunk) fn times_column(&self) -> Range<usize> {
+        let first = self.times.sparse.map_or(self.times.column, |sparse| sparse.marks);
+        first.bit / 8..self.values.column.bit / 8
     }
 
     /// Decodes as many samples up to `until_ms` as fit, and returns their number.
@@ -256,13 +266,13 @@ impl<'a> Packed<'a> {
     #[inline]
     fn run_values(&mut self, values: &mut [f64]) -> Result<(), &'static str> {
         let first = self.next as usize;
-        let Values { kind, power, lowest, column, .. } = self.values;
+        let Values { kind, power, lowest, column, shift, .. } = self.values;
         match kind {
             BITS => column.each(self.bytes, first, values.len(), |at, more| {
-                values[at] = f64::from_bits(lowest.wrapping_add(more));
+                values[at] = f64::from_bits(lowest.wrapping_add(more << shift));
             }),
             WHOLE => column.each(self.bytes, first, values.len(), |at, more| {
-                values[at] = lowest.wrapping_add(more) as i64 as f64;
+                values[at] = lowest.wrapping_add(more << shift) as i64 as f64;
             }),
             _ => self.run_leaping(values)?,
         }
@@ -275,7 +285,7 @@ impl<'a> Packed<'a> {
     /// Decodes values from the differences of their numbers: the runs between leaps.
     #[inline]
     fn run_leaping(&mut self, values: &mut [f64]) -> Result<(), &'static str> {
-        let Values { lowest, column, .. } = self.values;
+        let Values { lowest, column, shift, .. } = self.values;
         let first = self.next as usize;
         let mut number = self.values.number;
         let mut at = 0;
@@ -291,7 +301,7 @@ impl<'a> Packed<'a> {
             let end = values.len().min(leap_at.saturating_sub(first));
             let run = &mut values[at..end.max(at)];
             column.each(self.bytes, first + at - 1, run.len(), |at, more| {
-                number = number.wrapping_add(lowest.wrapping_add(more) as i64);
+                number = number.wrapping_add(lowest.wrapping_add(more << shift) as i64);
                 run[at] = number as f64;
             });
             at = end.max(at);
@@ -404,6 +414,7 @@ fn parse_values<'a>(rest: &mut &'a [u8]) -> Result<Values<'a>, &'static str> {
         power: 1.0,
         lowest: 0,
         column: Column { bit: 0, width: 0 },
+        shift: 0,
         number: 0,
         leaps: &[],
         leap_count: 0,
@@ -425,7 +436,14 @@ fn parse_values<'a>(rest: &mut &'a [u8]) -> Result<Values<'a>, &'static str> {
         }
         _ => return Err("unknown kind of values"),
     }
-    values.column.width = checked_width(u32::from(take_byte(rest)?))?;
+    let control = take_byte(rest)?;
+    values.column.width = checked_width(u32::from(control & !SHIFTED))?;
+    if control & SHIFTED != 0 {
+        values.shift = u32::from(take_byte(rest)?);
+        if values.shift >= u64::BITS {
+            return Err("a shift is too far");
+        }
+    }
     if kind == LEAPING {
         let count = take_varint(rest).map_err(cut)?;
         values.leap_count = u32::try_from(count).map_err(|_| "too many leaps")?;

@@ -2,7 +2,7 @@
 
 use model::widest;
 
-use super::{BITS, LEAPING, POWERS, SAMPLES_MAX, SCALE_MAX, SPARSE, WHOLE, bit_len};
+use super::{BITS, LEAPING, POWERS, SAMPLES_MAX, SCALE_MAX, SHIFTED, SPARSE, WHOLE, bit_len};
 use crate::chunk::bits::PendingBits;
 use crate::chunk::encode::{Extent, write_frame};
 use crate::chunk::frame::Encoding;
@@ -201,8 +201,10 @@ struct Values<'a> {
     first: i64,
     /// Lowest number, or lowest bits.
     lowest: u64,
+    /// Numbers without the lowest `shift` bits.
     column: &'a [u64],
     width: u32,
+    shift: u32,
     leaps: &'a [Leap],
 }
 
@@ -266,17 +268,19 @@ impl<'a> Values<'a> {
         column: &'a mut Vec<u64>,
         leaps: &'a mut Vec<Leap>,
     ) -> Values<'a> {
-        let lowest = numbers.iter().copied().min().unwrap_or(0);
-        let highest = numbers.iter().copied().max().unwrap_or(0);
-        let width = bit_len(highest.abs_diff(lowest));
         deltas.clear();
         deltas.extend(numbers.windows(2).map(|pair| pair[1] - pair[0]));
+        let shift = zero_bits(deltas.iter().map(|delta| *delta as u64));
+        deltas.iter_mut().for_each(|delta| *delta >>= shift);
+        let lowest = numbers.iter().copied().min().unwrap_or(0);
+        let highest = numbers.iter().copied().max().unwrap_or(0);
+        let width = bit_len(highest.abs_diff(lowest) >> shift);
         let leaping = LeapPlan::of(deltas);
         column.clear();
         if leaping.bits >= numbers.len() * width as usize {
-            column.extend(numbers.iter().map(|number| number.abs_diff(lowest)));
-            let lowest = lowest as u64;
-            return Values { kind: WHOLE, scale, first: 0, lowest, column, width, leaps: &[] };
+            column.extend(numbers.iter().map(|number| number.abs_diff(lowest) >> shift));
+            let (kind, lowest) = (WHOLE, lowest as u64);
+            return Values { kind, scale, first: 0, lowest, column, width, shift, leaps: &[] };
         }
         let LeapPlan { width, lowest, .. } = leaping;
         leaps.clear();
@@ -285,28 +289,30 @@ impl<'a> Values<'a> {
             let fits = *delta >= lowest && bit_len(size as u64) <= width;
             column.push(if fits { size as u64 } else { 0 });
             if !fits {
-                leaps.push(Leap { index, size });
+                leaps.push(Leap { index, size: size << shift });
             }
         }
         let first = numbers.first().copied().unwrap_or(0);
-        Values { kind: LEAPING, scale, first, lowest: lowest as u64, column, width, leaps }
+        let lowest = (lowest << shift) as u64;
+        Values { kind: LEAPING, scale, first, lowest, column, width, shift, leaps }
     }
 
     /// Encodes the bits of floats that are no common decimals.
     fn of_bits(values: &[f64], column: &'a mut Vec<u64>) -> Values<'a> {
         let bits = || values.iter().map(|value| value.to_bits());
         let (lowest, highest) = (bits().min().unwrap_or(0), bits().max().unwrap_or(0));
+        let shift = zero_bits(bits().map(|bits| bits - lowest));
         column.clear();
-        column.extend(bits().map(|bits| bits - lowest));
-        let width = bit_len(highest - lowest);
-        Values { kind: BITS, scale: 0, first: 0, lowest, column, width, leaps: &[] }
+        column.extend(bits().map(|bits| (bits - lowest) >> shift));
+        let width = bit_len((highest - lowest) >> shift);
+        Values { kind: BITS, scale: 0, first: 0, lowest, column, width, shift, leaps: &[] }
     }
 
     fn write_head(&self, out: &mut Vec<u8>) {
         out.push(self.kind);
         if self.kind == BITS {
             out.extend_from_slice(&self.lowest.to_le_bytes());
-            out.push(self.width as u8);
+            self.write_bits(out);
             return;
         }
         out.push(self.scale);
@@ -314,9 +320,17 @@ impl<'a> Values<'a> {
             push_varint(out, zigzag(self.first));
         }
         push_varint(out, zigzag(self.lowest as i64));
-        out.push(self.width as u8);
+        self.write_bits(out);
         if self.kind == LEAPING {
             push_varint(out, self.leaps.len() as u64);
+        }
+    }
+
+    fn write_bits(&self, out: &mut Vec<u8>) {
+        if self.shift == 0 {
+            out.push(self.width as u8);
+        } else {
+            out.extend([self.width as u8 | SHIFTED, self.shift as u8]);
         }
     }
 
@@ -339,6 +353,12 @@ fn write_column(numbers: impl Iterator<Item = u64>, width: u32, out: &mut Vec<u8
         pending.push(number, width, out);
     }
     pending.close(out);
+}
+
+/// Returns how many of the lowest bits are 0 in all numbers; 0 if all bits are.
+fn zero_bits(numbers: impl Iterator<Item = u64>) -> u32 {
+    let all = numbers.fold(0, |all, number| all | number);
+    if all == 0 { 0 } else { all.trailing_zeros() }
 }
 
 /// Reorders numbers, and returns the median.

@@ -8,11 +8,12 @@
 //!          step │ width:1 │ zigzag(lowest)                       … + lowest + column i
 //!          step │ width + 128:1 │ zigzag(lowest) │ zigzag(common) │ others
 //!                                        a bit i: 0 … + common; 1 … + lowest + next of others
-//! values:  kind 0: 0:1 │ scale:1 │ zigzag(first) │ zigzag(lowest) │ width:1 │ leaps
+//! values:  kind 0: 0:1 │ scale:1 │ zigzag(first) │ zigzag(lowest) │ bits │ leaps
 //!                  number i is number i − 1 + lowest + column i − 1, or that + a leap
-//!          kind 1: 1:1 │ scale:1 │ zigzag(lowest) │ width:1      number i is lowest + column i
-//!          kind 2: 2:1 │ lowest:8 LE │ width:1                   bits i are lowest + column i
+//!          kind 1: 1:1 │ scale:1 │ zigzag(lowest) │ bits         number i is lowest + column i
+//!          kind 2: 2:1 │ lowest:8 LE │ bits                      bits i are lowest + column i
 //!                  value i is number i / 10^scale, or the float of these bits
+//! bits:    width:1, or width + 128:1 │ shift:1 if the column has only the bits from shift on
 //! leap:    samples since the leap before, or the first sample │ zigzag(leap)
 //! ```
 //!
@@ -38,6 +39,8 @@ pub(super) const SAMPLES_MAX: usize = 512;
 pub(super) const PAYLOAD_BYTES_MIN: usize = 8 + 2 + 4;
 /// Flag: most times have the same distance from the regular one.
 const SPARSE: u8 = 128;
+/// Flag: the numbers of the column of values are shifted.
+const SHIFTED: u8 = 128;
 /// Maximum number of decimal places.
 const SCALE_MAX: u8 = 12;
 

@@ -71,6 +71,9 @@ fn regular_samples_take_the_bits_of_what_is_not_regular() {
         .map(Result::unwrap)
         .collect();
     let floats: Vec<f64> = (0..480).map(|at| 1.0 + noise(at, 1 << 30) as f64 / 7.0e9).collect();
+    let pages: Vec<f64> = (0..480).map(|at| (1_000_001 + noise(at, 2048) * 4096) as f64).collect();
+    let short = |value: &f64| f64::from(*value as f32);
+    let short_floats: Vec<f64> = floats.iter().map(short).collect();
     for (name, times, values, bytes_max) in [
         ("constant", &regular, vec![0.1; 480], 0.1),
         ("counter", &regular, counter(100), 0.95),
@@ -78,7 +81,9 @@ fn regular_samples_take_the_bits_of_what_is_not_regular() {
         ("counter, times off", &all, counter(100), 1.85),
         ("counter with resets", &regular, resets, 1.0),
         ("decimals", &regular, decimals, 1.4),
+        ("multiples of a page", &regular, pages, 1.45),
         ("floats", &regular, floats, 6.6),
+        ("floats of 32 bits", &regular, short_floats, 3.0),
     ] {
         let (bytes, of_gorilla) = check(times, &values);
         assert!(bytes <= bytes_max && bytes < of_gorilla, "{name}: {bytes} against {of_gorilla}");
@@ -113,6 +118,10 @@ fn frames_have_the_bytes_of_their_description() {
     let times = [0, 1000, 2000, 3000].map(|offset| start + offset);
     let payload = [0xe8, 0x07, 0, 0, 0, 10, 2, 2, 0, 0b00_11_01_00];
     assert_eq!(packed(&times, &values), head(&payload, 4, &[0xb8, 0x17]));
+    // The same times 8 and 1 more: first 41, lowest 8, 2 bits shifted by 3.
+    let values = values.map(|value| value * 8.0 + 1.0);
+    let payload = [0xe8, 0x07, 0, 0, 0, 82, 16, 2 | 128, 3, 0, 0b00_11_01_00];
+    assert_eq!(packed(&times, &values), head(&payload, 4, &[0xb8, 0x17]));
     // One sample: step 0; kind 1, one place, 15, no width.
     assert_eq!(packed(&times[..1], &[1.5]), head(&[0, 0, 1, 1, 30, 0], 1, &[0]));
     // No number: kind 2, its bits.
@@ -125,6 +134,7 @@ proptest! {
     #[test]
     fn counters_and_gauges_come_back(
         scale in 0i32..14,
+        shift in prop_oneof![Just(0), 1u32..24],
         mut number in -1_000_000_000i64..1_000_000_000,
         steps in prop::collection::vec(prop_oneof![
             8 => 0i64..100,
@@ -138,7 +148,7 @@ proptest! {
             .iter()
             .map(|step| {
                 number += step;
-                number as f64 / 10f64.powi(scale)
+                (number << shift) as f64 / 10f64.powi(scale)
             })
             .collect();
         check(&times, &values);

@@ -13,7 +13,7 @@ use model::{Labels, SourceError};
 use roaring::RoaringBitmap;
 
 use super::{ENTRY_BYTES, Order, PartitionIndex, RANGE_SHARE, READS_MAX};
-use crate::block;
+use crate::block::page;
 use crate::error::StoreError;
 use crate::index::KnownLabels;
 use crate::keys;
@@ -242,7 +242,7 @@ impl EncodedPage {
     /// Decodes the first labels, shared with the known ones.
     fn decode(&self, known: &impl KnownLabels, len: usize) -> Result<LabelPage, StoreError> {
         let mut bytes = ENTRY_BYTES;
-        let mut labels = block::decode_page_as(&self.key, &self.value, |packed| {
+        let mut labels = page::decode_as(&self.key, &self.value, |packed| {
             let shared = known.labels_of(packed);
             let is_shared = shared.is_some();
             let labels = shared.unwrap_or_else(|| Labels::from_checked_bytes(packed));

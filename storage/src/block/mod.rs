@@ -1,22 +1,26 @@
-//! The values that a seal writes: series blocks, run directories, pages of the forward index.
+//! The values that a seal writes: series blocks, run directories, and pages of the forward index.
 //!
 //! A block holds 16 to 64 series of one metric, sorted by id (and so, but for latecomers, by
 //! labels). A block counts only if its run's directory lists it.
 //!
 //! Layouts: "Series block", "Run directory" and "Page of the forward index" in `docs/formats.md`.
 
+mod edits;
+pub(crate) mod page;
+mod shared_times;
+
 use std::ops::Range;
 
-use model::{Labels, TimeRange};
+use bytes::Bytes;
+use model::TimeRange;
 
+use self::shared_times::SharedTimes;
 use crate::chunk::CHUNK_PADDING_BYTES;
 use crate::error::StoreError;
 use crate::keys;
 use crate::summary::codec::SummaryBuilder;
 use crate::value;
-use crate::varint::{
-    push_varint, take_count, take_packed_labels, take_u32, take_varint, unzigzag, zigzag,
-};
+use crate::varint::{push_varint, take_count, take_u32, take_varint, unzigzag, zigzag};
 
 /// Bytes of frames from which a block is full.
 pub(crate) const BLOCK_BYTES: usize = 48 << 10;
@@ -25,6 +29,8 @@ const SUMMARIES_SHARE: usize = 5;
 /// Summaries with at most a byte for this many samples are also written. Samples may have few bits.
 const SAMPLES_PER_SUMMARY_BYTE: usize = 12;
 const VERSION: u8 = 1;
+/// Version of blocks whose series share times.
+const VERSION_SHARED: u8 = 2;
 
 /// A block, as its run's directory lists it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -106,12 +112,19 @@ impl BlockBuilder {
 
     /// Returns the values and the directory entry of the block. There must be a series.
     pub(crate) fn finish(self, key: Vec<u8>) -> BuiltBlock {
-        let mut header = vec![VERSION];
+        let shared = SharedTimes::find(&self.series, &self.frames);
+        let mut header = vec![if shared.is_some() { VERSION_SHARED } else { VERSION }];
+        if shared.is_some() {
+            push_varint(&mut header, self.frames.len() as u64);
+        }
         push_varint(&mut header, self.series.len() as u64);
         let mut before = -1;
-        for (id, len) in &self.series {
+        for (at, (id, len)) in self.series.iter().enumerate() {
             push_varint(&mut header, (i64::from(*id) - before - 1) as u64);
             push_varint(&mut header, *len as u64);
+            if let Some(shared) = &shared {
+                shared.describe(at, &mut header);
+            }
             before = i64::from(*id);
         }
         let len_bytes = (header.len() as u32).to_le_bytes();
@@ -119,14 +132,17 @@ impl BlockBuilder {
         bytes.extend_from_slice(&header_checksum(&key, len_bytes, &header).to_le_bytes());
         bytes.extend_from_slice(&len_bytes);
         bytes.extend_from_slice(&header);
-        bytes.extend_from_slice(&self.frames);
+        match &shared {
+            Some(shared) => shared.write_own(&self.frames, &mut bytes),
+            None => bytes.extend_from_slice(&self.frames),
+        }
         bytes.extend_from_slice(&[0; CHUNK_PADDING_BYTES]);
         let entry = BlockEntry { bytes: bytes.len() as u32, ..self.summarized_entry() };
         let summary_key = keys::summaries_of_block(&key);
         let samples = self.summaries.sample_count();
         // The others would cost more than they save.
         let is_small = |summaries: &Vec<u8>| {
-            summaries.len() * SUMMARIES_SHARE <= bytes.len()
+            summaries.len() * SUMMARIES_SHARE <= self.frames.len()
                 || summaries.len() * SAMPLES_PER_SUMMARY_BYTE <= samples
         };
         let summaries = self.summaries.finish(&summary_key).filter(is_small);
@@ -155,35 +171,65 @@ impl BlockBuilder {
     }
 }
 
-/// Decodes the series of a block: id, and range of its frames.
-pub(crate) fn decode_block(
-    key: &[u8],
-    bytes: &[u8],
-) -> Result<Vec<(u32, Range<usize>)>, StoreError> {
-    let cut = || value::corrupt(key, format!("block of {} bytes is cut short", bytes.len()));
-    let (stored, rest) = bytes.split_first_chunk::<4>().ok_or_else(cut)?;
-    let (len_bytes, rest) = rest.split_first_chunk::<4>().ok_or_else(cut)?;
-    let header_len = u32::from_le_bytes(*len_bytes) as usize;
-    let (header, frames) = rest.split_at_checked(header_len).ok_or_else(cut)?;
-    let (expected, found) = (u32::from_le_bytes(*stored), header_checksum(key, *len_bytes, header));
-    if expected != found {
-        let detail = format!("checksum {found:#010x} differs from the stored {expected:#010x}");
-        return Err(value::corrupt(key, detail));
-    }
-    let start = 8 + header_len;
-    let end = start + frames.len().checked_sub(CHUNK_PADDING_BYTES).ok_or_else(cut)?;
-    decode_header(header, start, end).map_err(|detail| value::corrupt(key, detail))
+/// Series of a block.
+pub(crate) struct DecodedBlock {
+    /// Those of the value, or with all frames.
+    bytes: Bytes,
+    /// Id of each series, and range of its frames.
+    series: Vec<(u32, Range<usize>)>,
 }
 
+impl DecodedBlock {
+    /// Decodes a block.
+    ///
+    /// Errors: a damaged header. Frames have their own checksums.
+    pub(crate) fn new(key: &[u8], bytes: &Bytes) -> Result<DecodedBlock, StoreError> {
+        let cut = || value::corrupt(key, format!("block of {} bytes is cut short", bytes.len()));
+        let (stored, rest) = bytes.split_first_chunk::<4>().ok_or_else(cut)?;
+        let (len_bytes, rest) = rest.split_first_chunk::<4>().ok_or_else(cut)?;
+        let header_len = u32::from_le_bytes(*len_bytes) as usize;
+        let (header, frames) = rest.split_at_checked(header_len).ok_or_else(cut)?;
+        let (expected, found) =
+            (u32::from_le_bytes(*stored), header_checksum(key, *len_bytes, header));
+        if expected != found {
+            let detail = format!("checksum {found:#010x} differs from the stored {expected:#010x}");
+            return Err(value::corrupt(key, detail));
+        }
+        let frames_len = frames.len().checked_sub(CHUNK_PADDING_BYTES).ok_or_else(cut)?;
+        let start = 8 + header_len;
+        let decoded = match header.split_first() {
+            Some((&VERSION, rest)) => decode_header(rest, start, start + frames_len)
+                .map(|series| DecodedBlock { bytes: bytes.clone(), series }),
+            Some((&VERSION_SHARED, rest)) => shared_times::expand(rest, &frames[..frames_len])
+                .map(|(series, bytes)| DecodedBlock { bytes: bytes.into(), series }),
+            Some((version, _)) => Err(format!("unknown version {version}")),
+            None => Err("block header is empty".to_owned()),
+        };
+        decoded.map_err(|detail| value::corrupt(key, detail))
+    }
+
+    /// Returns the bytes in memory.
+    pub(crate) fn len(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// Returns the ids of the series, which ascend.
+    pub(crate) fn ids(&self) -> impl Iterator<Item = u32> {
+        self.series.iter().map(|(id, _)| *id)
+    }
+
+    /// Returns each series with its frames, end to end.
+    pub(crate) fn frames(&self) -> impl Iterator<Item = (u32, Bytes)> {
+        self.series.iter().map(|(id, range)| (*id, self.bytes.slice(range.clone())))
+    }
+}
+
+/// Decodes the header of a block after its version: the series of the frames from `start` to `end`.
 fn decode_header(
-    header: &[u8],
+    mut rest: &[u8],
     mut start: usize,
     end: usize,
 ) -> Result<Vec<(u32, Range<usize>)>, String> {
-    let (version, mut rest) = header.split_first().ok_or("block header is empty")?;
-    if *version != VERSION {
-        return Err(format!("unknown version {version}"));
-    }
     let rest = &mut rest;
     let mut series = Vec::new();
     let mut before = -1;
@@ -249,41 +295,6 @@ pub(crate) fn decode_directory(key: &[u8], bytes: &[u8]) -> Result<Vec<BlockEntr
                 before = i64::from(last_id);
                 Ok(BlockEntry { first_id, last_id, bytes, min_ms, max_ms })
             })
-            .collect::<Result<Vec<_>, String>>()
-    };
-    read().map_err(|detail| value::corrupt(key, detail))
-}
-
-/// Encodes a page of the forward index.
-pub(crate) fn encode_page<'a>(
-    key: &[u8],
-    series: impl ExactSizeIterator<Item = &'a Labels>,
-) -> Vec<u8> {
-    let mut body = Vec::new();
-    push_varint(&mut body, series.len() as u64);
-    for labels in series {
-        push_varint(&mut body, labels.as_bytes().len() as u64);
-        body.extend_from_slice(labels.as_bytes());
-    }
-    value::encode(key, &body)
-}
-
-/// Decodes the labels of a page of the forward index.
-pub(crate) fn decode_page(key: &[u8], bytes: &[u8]) -> Result<Vec<Labels>, StoreError> {
-    decode_page_as(key, bytes, Labels::from_checked_bytes)
-}
-
-/// Decodes the labels of a page, and converts the packed bytes of each.
-pub(crate) fn decode_page_as<T>(
-    key: &[u8],
-    bytes: &[u8],
-    mut convert: impl FnMut(&[u8]) -> T,
-) -> Result<Vec<T>, StoreError> {
-    let mut rest = value::decode(key, bytes)?;
-    let mut read = || {
-        let rest = &mut rest;
-        (0..take_count(rest)?)
-            .map(|_| take_packed_labels(rest).map(&mut convert))
             .collect::<Result<Vec<_>, String>>()
     };
     read().map_err(|detail| value::corrupt(key, detail))
