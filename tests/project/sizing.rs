@@ -13,8 +13,8 @@ fn computed(series: f64, interval_seconds: f64) -> [f64; 4] {
     let in_head = (series * 9000.0 / interval_seconds).min(log_bytes / 6.3);
     let memory = (series * 1153.0 + 4.77 * in_head) / GIB;
     let gigabytes = |bytes_per_sample: f64| bytes_per_sample * rate * 86_400.0 / 1e9;
-    let compacted = gigabytes(1.68 * DAYS);
-    [memory, rate * 1.32e-6, compacted + gigabytes(8.23), compacted * 0.023]
+    let compacted = gigabytes(1.50 * DAYS);
+    [memory, rate * 1.32e-6, compacted + gigabytes(4.06), compacted * 0.023]
 }
 
 #[test]

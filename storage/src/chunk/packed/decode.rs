@@ -2,7 +2,9 @@
 
 use std::ops::Range;
 
-use super::{BITS, LEAPING, POWERS, SHIFTED, SPARSE, WHOLE};
+use model::stale_nan;
+
+use super::{BITS, ENDED, LEAPING, POWERS, SHIFTED, SPARSE, WHOLE};
 use crate::chunk::ChunkError;
 use crate::chunk::bits::{LOADED_BITS, load, read_bits};
 use crate::chunk::frame::FrameHeader;
@@ -53,6 +55,8 @@ struct Values<'a> {
     power: f64,
     lowest: u64,
     column: Column,
+    /// True if the last sample is a staleness marker, which is not in the column.
+    is_ended: bool,
     /// Number of low bits that the column lacks, because all its numbers have zeros there.
     shift: u32,
     /// Number of the sample before the next.
@@ -264,8 +268,14 @@ impl<'a> Packed<'a> {
     }
 
     #[inline]
-    fn run_values(&mut self, values: &mut [f64]) -> Result<(), &'static str> {
+    fn run_values(&mut self, mut values: &mut [f64]) -> Result<(), &'static str> {
         let first = self.next as usize;
+        if self.values.is_ended
+            && values.len() == self.remaining() as usize
+            && let Some(last) = values.split_off_last_mut()
+        {
+            *last = stale_nan();
+        }
         let Values { kind, power, lowest, column, shift, .. } = self.values;
         match kind {
             BITS => column.each(self.bytes, first, values.len(), |at, more| {
@@ -362,7 +372,11 @@ fn parse<'a>(
     } else {
         times.column = place(&mut start, rest, times.column.width, count)?;
     }
-    let numbers = if values.kind == LEAPING { count - 1 } else { count };
+    let value_count = count - usize::from(values.is_ended);
+    if value_count == 0 {
+        return Err("only a staleness marker is left");
+    }
+    let numbers = if values.kind == LEAPING { value_count - 1 } else { value_count };
     values.column = place(&mut start, rest, values.column.width, numbers)?;
     values.leaps = rest;
     // The first number is before the columns.
@@ -408,12 +422,14 @@ fn parse_times(rest: &mut &[u8]) -> Result<(Times, u32), &'static str> {
 /// Reads the fields of the values, without the offsets of column and leaps.
 fn parse_values<'a>(rest: &mut &'a [u8]) -> Result<Values<'a>, &'static str> {
     let cut = |_| "values are cut short";
-    let kind = take_byte(rest)?;
+    let control = take_byte(rest)?;
+    let (kind, is_ended) = (control & !ENDED, control & ENDED != 0);
     let mut values = Values {
         kind,
         power: 1.0,
         lowest: 0,
         column: Column { bit: 0, width: 0 },
+        is_ended,
         shift: 0,
         number: 0,
         leaps: &[],

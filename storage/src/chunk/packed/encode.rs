@@ -1,8 +1,10 @@
 //! Finds the regular part of samples, and encodes the rest.
 
-use model::widest;
+use model::{is_stale, widest};
 
-use super::{BITS, LEAPING, POWERS, SAMPLES_MAX, SCALE_MAX, SHIFTED, SPARSE, WHOLE, bit_len};
+use super::{
+    BITS, ENDED, LEAPING, POWERS, SAMPLES_MAX, SCALE_MAX, SHIFTED, SPARSE, WHOLE, bit_len,
+};
 use crate::chunk::bits::PendingBits;
 use crate::chunk::encode::{Extent, write_frame};
 use crate::chunk::frame::Encoding;
@@ -57,23 +59,27 @@ impl PackedEncoder {
         let times = Times::of(timestamps, &mut self.distances, &mut self.sorted);
         times.write_head(out);
         let PackedEncoder { numbers, deltas, column, leaps, .. } = self;
+        let (values, is_ended) = match values {
+            [before @ .., last] if !before.is_empty() && is_stale(*last) => (before, true),
+            _ => (values, false),
+        };
         let values = match scaled(values, numbers) {
             Some(scale) => Values::of_numbers(scale, numbers, deltas, column, leaps),
             None => Values::of_bits(values, column),
         };
-        values.write_head(out);
+        values.write_head(is_ended, out);
         times.write_columns(out);
         values.write_columns(out);
     }
 }
 
 /// Returns the number of samples of the next frame. It ends before a gap, which would make all
-/// later times wide, and where NaN begins or ends.
+/// later times wide, and where NaN begins or ends, except before a single staleness marker.
 fn piece_len(timestamps: &[i64], values: &[f64]) -> usize {
     for at in 1..timestamps.len() {
         let span = timestamps[at].checked_sub(timestamps[0]);
         let is_other = values[at].is_nan() != values[at - 1].is_nan();
-        if at == SAMPLES_MAX || is_other || span.is_none() {
+        if at == SAMPLES_MAX || span.is_none() {
             return at;
         }
         if at >= PIECE_LEN_MIN {
@@ -82,6 +88,10 @@ fn piece_len(timestamps: &[i64], values: &[f64]) -> usize {
             if delta - before > GAP_MS.max(before / 2) {
                 return at;
             }
+        }
+        if is_other {
+            let is_end = values.get(at + 1).is_none_or(|next| !next.is_nan());
+            return at + usize::from(is_stale(values[at]) && is_end);
         }
     }
     timestamps.len()
@@ -308,8 +318,8 @@ impl<'a> Values<'a> {
         Values { kind: BITS, scale: 0, first: 0, lowest, column, width, shift, leaps: &[] }
     }
 
-    fn write_head(&self, out: &mut Vec<u8>) {
-        out.push(self.kind);
+    fn write_head(&self, is_ended: bool, out: &mut Vec<u8>) {
+        out.push(if is_ended { self.kind | ENDED } else { self.kind });
         if self.kind == BITS {
             out.extend_from_slice(&self.lowest.to_le_bytes());
             self.write_bits(out);

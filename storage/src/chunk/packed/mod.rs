@@ -13,6 +13,7 @@
 //!          kind 1: 1:1 │ scale:1 │ zigzag(lowest) │ bits         number i is lowest + column i
 //!          kind 2: 2:1 │ lowest:8 LE │ bits                      bits i are lowest + column i
 //!                  value i is number i / 10^scale, or the float of these bits
+//!          kind + 128: as above for all samples but the last, which is a staleness marker
 //! bits:    width:1, or width + 128:1 │ shift:1 if the column has only the bits from shift on
 //! leap:    samples since the leap before, or the first sample │ zigzag(leap)
 //! ```
@@ -43,6 +44,9 @@ const SPARSE: u8 = 128;
 const SHIFTED: u8 = 128;
 /// Maximum number of decimal places.
 const SCALE_MAX: u8 = 12;
+
+/// Flag: the last sample is a staleness marker, and not among the numbers.
+const ENDED: u8 = 128;
 
 const LEAPING: u8 = 0;
 const WHOLE: u8 = 1;

@@ -1,6 +1,6 @@
 //! Sizes and bytes of packed series.
 
-use model::STALE_NAN_BITS;
+use model::{STALE_NAN_BITS, SampleBatch};
 use proptest::prelude::*;
 
 use crate::chunk::tests::{bits_of, read_all};
@@ -97,10 +97,36 @@ fn gaps_and_staleness_begin_new_frames() {
     values[99] = f64::from_bits(STALE_NAN_BITS);
     let bytes = packed(&times, &values);
     let counts: Vec<u32> = frames(&bytes).map(|frame| frame.unwrap().1.count).collect();
-    assert_eq!(counts, [40, 59, 1]);
+    assert_eq!(counts, [40, 60]);
     check(&times, &values);
     times.truncate(41);
     check(&times, &values[..41]);
+}
+
+#[test]
+fn a_single_staleness_marker_ends_a_frame() {
+    let stale = f64::from_bits(STALE_NAN_BITS);
+    let times = scrapes(60, |at| if at < 59 { 0 } else { 600_000 });
+    let mut values: Vec<f64> = (0..60).map(|at| f64::from(at * at)).collect();
+    // Two in a row, one after another NaN, one before the next sample, one after a gap.
+    for at in [10, 11, 21, 40, 59] {
+        values[at] = stale;
+    }
+    values[20] = f64::NAN;
+    let bytes = packed(&times, &values);
+    let counts: Vec<u32> = frames(&bytes).map(|frame| frame.unwrap().1.count).collect();
+    assert_eq!(counts, [10, 2, 8, 2, 19, 18, 1]);
+    check(&times, &values);
+    // A frame that is read in parts, the last one the marker alone.
+    let (offset, _) = frames(&bytes).nth(4).unwrap().unwrap();
+    let mut decoder = Decoder::open(&bytes[offset..]).unwrap();
+    let mut found = Vec::new();
+    for bound in [25, 39, 40] {
+        let mut batch = SampleBatch::new();
+        decoder.next_batch(times[bound], &mut batch).unwrap();
+        found.push(bits_of(batch.samples().1));
+    }
+    assert_eq!(found, [bits_of(&values[22..26]), bits_of(&values[26..40]), vec![STALE_NAN_BITS]]);
 }
 
 #[test]
@@ -122,6 +148,11 @@ fn frames_have_the_bytes_of_their_description() {
     let values = values.map(|value| value * 8.0 + 1.0);
     let payload = [0xe8, 0x07, 0, 0, 0, 82, 16, 2 | 128, 3, 0, 0b00_11_01_00];
     assert_eq!(packed(&times, &values), head(&payload, 4, &[0xb8, 0x17]));
+    // The same, and a marker.
+    let values = [&values[..], &[f64::from_bits(STALE_NAN_BITS)]].concat();
+    let payload = [&payload[..2], &[0, 128], &payload[4..]].concat();
+    let times = [&times[..], &[start + 4000]].concat();
+    assert_eq!(packed(&times, &values), head(&payload, 5, &[0xa0, 0x1f]));
     // One sample: step 0; kind 1, one place, 15, no width.
     assert_eq!(packed(&times[..1], &[1.5]), head(&[0, 0, 1, 1, 30, 0], 1, &[0]));
     // No number: kind 2, its bits.
@@ -141,12 +172,17 @@ proptest! {
             2 => -100i64..100,
             1 => -1_000_000_000i64..1_000_000_000,
         ], 1..1100),
+        stale_every in prop_oneof![Just(usize::MAX), 1usize..60],
         jitter in prop::collection::vec(prop_oneof![8 => Just(0i64), 1 => -20i64..20], 1..50),
     ) {
         let times = scrapes(steps.len(), |at| jitter[at % jitter.len()]);
         let values: Vec<f64> = steps
             .iter()
-            .map(|step| {
+            .enumerate()
+            .map(|(at, step)| {
+                if at % stale_every == stale_every - 1 {
+                    return f64::from_bits(STALE_NAN_BITS);
+                }
                 number += step;
                 (number << shift) as f64 / 10f64.powi(scale)
             })
