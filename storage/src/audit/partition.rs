@@ -82,6 +82,7 @@ fn encoding_name(encoding: Encoding) -> &'static str {
         Encoding::Gorilla => "gorilla",
         Encoding::GorillaStarts => "gorilla with starts",
         Encoding::Packed => "packed",
+        Encoding::PackedStarts => "packed with starts",
         Encoding::Histograms => "histograms",
     }
 }

@@ -203,7 +203,7 @@ mod tests {
         let off = |at: u64| (at + 1).wrapping_mul(target + 1).wrapping_mul(0x9e37_79b9) >> 7 & 511;
         let times: Vec<i64> = (0..480).map(|at| (at * 15_000 + off(at)) as i64).collect();
         let values: Vec<f64> = (0..480).map(|at| (at * factor) as f64).collect();
-        PackedEncoder::default().encode(&times, &values, frames);
+        PackedEncoder::default().encode(&times, &values, &[], frames);
     }
 
     fn counter(target: u64, factor: u64) -> Vec<u8> {

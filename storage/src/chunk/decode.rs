@@ -5,6 +5,8 @@
 //! predicted branch gives the CPU the next bit position before the bits have arrived, a table does
 //! not.
 
+use std::ops::Range;
+
 use model::{Advance, SampleBatch};
 
 use super::ChunkError;
@@ -146,21 +148,35 @@ impl<'a> Decoder<'a> {
             return Err(ChunkError::Truncated { expected, found });
         }
         let payload = &bytes[..header.payload_end()];
-        let (end, starts) = match header.encoding {
-            Encoding::Packed => {
-                let floats = Floats::Packed(Packed::new(bytes, header)?);
-                return Ok(Decoder { floats, starts: None });
-            }
-            Encoding::Gorilla => (header.payload_end(), None),
-            Encoding::GorillaStarts => {
-                let (end, column) = starts::split(payload, header.payload_start())?;
-                (end, Some(Box::new(StartsReader::new(column, header.min_ms))))
-            }
+        let (is_packed, has_starts) = match header.encoding {
+            Encoding::Gorilla => (false, false),
+            Encoding::GorillaStarts => (false, true),
+            Encoding::Packed => (true, false),
+            Encoding::PackedStarts => (true, true),
             Encoding::Histograms => {
                 return Err(ChunkError::UnknownEncoding { tag: header.encoding as u8 });
             }
         };
-        Ok(Decoder { floats: Floats::Gorilla(Gorilla::new(bytes, header, end)?), starts })
+        let (mut end, mut starts) = (header.payload_end(), None);
+        if has_starts {
+            let column;
+            (end, column) = starts::split(payload, header.payload_start())?;
+            starts = Some(Box::new(StartsReader::new(column, header.min_ms)));
+        }
+        let floats = if is_packed {
+            Floats::Packed(Packed::new(bytes, header, end)?)
+        } else {
+            Floats::Gorilla(Gorilla::new(bytes, header, end)?)
+        };
+        Ok(Decoder { floats, starts })
+    }
+
+    /// Returns the column of times in the frame, if it is packed; empty for even times.
+    pub(super) fn times_column(&self) -> Option<Range<usize>> {
+        match &self.floats {
+            Floats::Gorilla(_) => None,
+            Floats::Packed(packed) => Some(packed.times_column()),
+        }
     }
 
     /// Appends the next samples with `timestamp <= until_ms` to `batch`, until it is full or the

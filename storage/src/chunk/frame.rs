@@ -23,6 +23,8 @@ pub enum Encoding {
     GorillaStarts = 2,
     /// Float samples whose regular part is stored once.
     Packed = 3,
+    /// Packed, followed by a column of start timestamps.
+    PackedStarts = 4,
     /// Native histograms.
     Histograms = 16,
 }
@@ -40,6 +42,7 @@ impl Encoding {
             Encoding::Gorilla => gorilla,
             Encoding::GorillaStarts => gorilla + 8 * (1 + starts::LENGTH_BYTES),
             Encoding::Packed => 8 * packed::PAYLOAD_BYTES_MIN,
+            Encoding::PackedStarts => 8 * (packed::PAYLOAD_BYTES_MIN + 1 + starts::LENGTH_BYTES),
             Encoding::Histograms => HISTOGRAM_FIXED_BITS + 2 * (count - 1),
         }
     }
@@ -78,6 +81,7 @@ impl FrameHeader {
             Some(1) => Encoding::Gorilla,
             Some(2) => Encoding::GorillaStarts,
             Some(3) => Encoding::Packed,
+            Some(4) => Encoding::PackedStarts,
             Some(16) => Encoding::Histograms,
             Some(tag) => return Err(ChunkError::UnknownEncoding { tag: *tag }),
             None => return Err(ChunkError::Truncated { expected: 1, found: 0 }),

@@ -14,8 +14,8 @@
 //! ```
 //!
 //! - *tag*: how the payload is encoded ([`Encoding`]). 1 is Gorilla floats, 2 the same with
-//!   starts, 3 packed floats, 16 histograms; 4–15 are kept for other float codecs, 17–31 for
-//!   histograms; 0 is never written, so that zeroed bytes are never a chunk.
+//!   starts, 3 packed floats, 4 the same with starts, 16 histograms; 5–15 are kept for other
+//!   float codecs, 17–31 for histograms; 0 is never written, so that zeroed bytes are never a chunk.
 //! - *varints* are LEB128, seven bits a byte, lowest first, and always of the shortest form.
 //! - *span* is max time − min time, below 2⁶³.
 //! - *min time* is not written twice: whatever the encoding, the payload begins with it, as 8
@@ -48,7 +48,7 @@
 //!
 //! The head writes Gorilla, and appends to its frames ([`grow`]); a seal packs the frames that get
 //! shorter ([`packed`]). The start
-//! timestamps of counters are in a column after the Gorilla payload ([`starts`]). Histograms have
+//! timestamps of counters are in a column after the floats ([`starts`]). Histograms have
 //! a separate payload ([`histogram`]).
 
 use std::ops::Range;
@@ -84,9 +84,7 @@ pub const CHUNK_PADDING_BYTES: usize = 16;
 pub(crate) fn times_columns(bytes: &[u8]) -> impl Iterator<Item = Range<usize>> {
     frames(bytes).filter_map(|frame| {
         let (offset, header) = frame.ok()?;
-        let is_packed = header.encoding == Encoding::Packed;
-        let packed = is_packed.then(|| packed::Packed::new(&bytes[offset..], &header))?;
-        let column = packed.ok()?.times_column();
+        let column = Decoder::new(&bytes[offset..], &header).ok()?.times_column()?;
         Some(offset + column.start..offset + column.end)
     })
 }

@@ -1,9 +1,9 @@
 //! Column of the start timestamps of the floats of a chunk.
 //!
-//! It follows the Gorilla payload, in runs, and ends with its length:
+//! It follows the Gorilla or packed payload, in runs, and ends with its length:
 //!
 //! ```text
-//! Gorilla payload │ ( samples × 4 + rule │ data of the rule ) × runs │ bytes of the runs:3 LE
+//! payload of floats │ ( samples × 4 + rule │ data of the rule ) × runs │ bytes of the runs:3 LE
 //!
 //! rule 0  not known                              no data
 //!      1  one start for the run                  zigzag(min time − start)
@@ -70,7 +70,7 @@ pub(super) fn write(timestamps: &[i64], starts: &[i64], out: &mut Vec<u8>) {
     out.extend_from_slice(&len.to_le_bytes()[..LENGTH_BYTES]);
 }
 
-/// Returns the end of the Gorilla payload of a frame, and the column after it. `frame` ends with
+/// Returns the end of the floats of a frame, and the column after it. `frame` ends with
 /// the whole payload.
 pub(super) fn split(frame: &[u8], payload_start: usize) -> Result<(usize, &[u8]), ChunkError> {
     let (rest, length) = frame.split_last_chunk::<LENGTH_BYTES>().unwrap_or((frame, &[0xff; 3]));

@@ -78,7 +78,7 @@ fn samples(len_max: usize) -> impl Strategy<Value = (Vec<i64>, Vec<f64>)> {
 type Encoder = fn(&[i64], &[f64], &mut Vec<u8>) -> usize;
 
 fn encode_packed(times: &[i64], values: &[f64], out: &mut Vec<u8>) -> usize {
-    PackedEncoder::default().encode(times, values, out)
+    PackedEncoder::default().encode(times, values, &[], out)
 }
 
 fn encoder() -> impl Strategy<Value = Encoder> {

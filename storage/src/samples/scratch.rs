@@ -5,7 +5,7 @@ use model::SampleBatch;
 
 use super::columns::Column;
 use super::part::push_starts;
-use crate::chunk::{self, ChunkError, Decoder, Encoding, FrameEnd, PackedEncoder};
+use crate::chunk::{self, ChunkError, Decoder, FrameEnd, PackedEncoder};
 
 /// Reusable buffers for floats.
 pub(crate) struct Scratch {
@@ -83,19 +83,19 @@ impl Scratch {
         Some((Bytes::copy_from_slice(&self.bytes), end))
     }
 
-    /// Packs the samples of frames that stand end to end. Returns `None` for anything but floats
-    /// without start timestamps, and for damaged frames.
+    /// Packs the samples of frames that stand end to end. Returns `None` for histograms and for
+    /// damaged frames.
     pub(crate) fn pack(&mut self, frames: &[u8]) -> Option<&[u8]> {
         self.clear();
         for frame in chunk::frames(frames) {
             let (offset, header) = frame.ok()?;
-            if !matches!(header.encoding, Encoding::Gorilla | Encoding::Packed) {
+            if header.encoding.is_histograms() {
                 return None;
             }
             self.decode(&frames[offset..]).ok()?;
         }
         self.bytes.clear();
-        self.packing.encode(&self.timestamps, &self.values, &mut self.bytes);
+        self.packing.encode(&self.timestamps, &self.values, &self.starts, &mut self.bytes);
         Some(&self.bytes)
     }
 

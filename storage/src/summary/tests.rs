@@ -249,7 +249,7 @@ fn summaries_that_are_large_next_to_their_block_are_not_written() {
         let times: Vec<i64> = (0..count).map(|at| at * 15_000).collect();
         let values: Vec<f64> = times.iter().map(|time_ms| value(*time_ms as f64)).collect();
         let mut frames = Vec::new();
-        PackedEncoder::default().encode(&times, &values, &mut frames);
+        PackedEncoder::default().encode(&times, &values, &[], &mut frames);
         let mut builder = BlockBuilder::new(64);
         builder.push(0, &frames, TimeRange::new(times[0], times[times.len() - 1]));
         builder

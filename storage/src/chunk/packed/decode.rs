@@ -140,13 +140,14 @@ impl Sparse {
 }
 
 impl<'a> Packed<'a> {
-    /// Opens the complete frame at the start of `bytes`.
+    /// Opens the complete frame at the start of `bytes`, whose floats end at `end`.
     pub(in crate::chunk) fn new(
         bytes: &'a [u8],
         header: &FrameHeader,
+        end: usize,
     ) -> Result<Packed<'a>, ChunkError> {
-        let payload = &bytes[header.payload_start() + 8..header.payload_end()];
-        parse(bytes, payload, header).map_err(|detail| ChunkError::Payload {
+        let payload = bytes.get(header.payload_start() + 8..end).unwrap_or_default();
+        parse(bytes, payload, header, end).map_err(|detail| ChunkError::Payload {
             detail,
             sample_index: 0,
             bit: header.payload_start() * 8,
@@ -357,6 +358,7 @@ fn parse<'a>(
     bytes: &'a [u8],
     payload: &'a [u8],
     header: &FrameHeader,
+    end: usize,
 ) -> Result<Packed<'a>, &'static str> {
     let rest = &mut &*payload;
     let (mut times, others) = parse_times(rest)?;
@@ -365,7 +367,7 @@ fn parse<'a>(
         return Err("more times than samples");
     }
     let count = header.count as usize;
-    let mut start = header.payload_end() - rest.len();
+    let mut start = end - rest.len();
     if let Some(sparse) = &mut times.sparse {
         sparse.marks = place(&mut start, rest, 1, count)?;
         times.column = place(&mut start, rest, times.column.width, others as usize)?;

@@ -8,7 +8,7 @@ use super::{
 use crate::chunk::bits::PendingBits;
 use crate::chunk::encode::{Extent, write_frame};
 use crate::chunk::frame::Encoding;
-use crate::chunk::ordered_bits;
+use crate::chunk::{ordered_bits, starts};
 use crate::varint::{push_varint, zigzag};
 
 /// Largest number up to which all whole numbers are exact floats.
@@ -32,11 +32,18 @@ pub struct PackedEncoder {
 
 impl PackedEncoder {
     /// Appends samples to `out` as packed frames, one after the other; returns how many frames.
+    /// `starts` has the start timestamps of the first samples; the others and 0 are unknown.
     ///
     /// Shape: `timestamps` and `values` run in parallel.
     /// Units: ms since the epoch.
     /// Panics: the lengths differ, or times do not strictly ascend.
-    pub fn encode(&mut self, timestamps: &[i64], values: &[f64], out: &mut Vec<u8>) -> usize {
+    pub fn encode(
+        &mut self,
+        timestamps: &[i64],
+        values: &[f64],
+        starts: &[i64],
+        out: &mut Vec<u8>,
+    ) -> usize {
         assert_eq!(timestamps.len(), values.len(), "as many times as values");
         assert!(timestamps.is_sorted_by(|a, b| a < b), "times ascend");
         let mut frame_count = 0;
@@ -45,8 +52,15 @@ impl PackedEncoder {
             let end = start + piece_len(&timestamps[start..], &values[start..]);
             let (timestamps, values) = (&timestamps[start..end], &values[start..end]);
             let Some(extent) = Extent::of(timestamps) else { break };
-            let write = |out: &mut Vec<u8>| self.write(timestamps, values, out);
-            write_frame(Encoding::Packed, &extent, out, write);
+            let starts = starts.get(start..end.min(starts.len())).unwrap_or_default();
+            let has_starts = starts.iter().any(|start_ms| *start_ms != 0);
+            let encoding = if has_starts { Encoding::PackedStarts } else { Encoding::Packed };
+            write_frame(encoding, &extent, out, |out| {
+                self.write(timestamps, values, out);
+                if has_starts {
+                    starts::write(timestamps, starts, out);
+                }
+            });
             start = end;
             frame_count += 1;
         }

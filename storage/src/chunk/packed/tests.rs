@@ -4,18 +4,18 @@ use model::{STALE_NAN_BITS, SampleBatch};
 use proptest::prelude::*;
 
 use crate::chunk::tests::{bits_of, read_all};
-use crate::chunk::{Decoder, Encoding, PackedEncoder, encode, frames};
+use crate::chunk::{Decoder, Encoding, PackedEncoder, encode, encode_with_starts, frames};
 
 /// Returns packed frames, which an encoder writes the same after other samples.
 fn packed(times: &[i64], values: &[f64]) -> Vec<u8> {
     let mut bytes = Vec::new();
     let mut encoder = PackedEncoder::default();
-    encoder.encode(times, values, &mut bytes);
+    encoder.encode(times, values, &[], &mut bytes);
     let mut again = Vec::new();
-    encoder.encode(&[1, 2, 4, 9, 10], &[7.0, 1.5e9, -3.25, 0.0, 8.0], &mut again);
-    encoder.encode(&[1, 3], &[f64::NAN, f64::NAN], &mut again);
+    encoder.encode(&[1, 2, 4, 9, 10], &[7.0, 1.5e9, -3.25, 0.0, 8.0], &[], &mut again);
+    encoder.encode(&[1, 3], &[f64::NAN, f64::NAN], &[], &mut again);
     again.clear();
-    encoder.encode(times, values, &mut again);
+    encoder.encode(times, values, &[], &mut again);
     assert_eq!(bytes, again);
     bytes
 }
@@ -127,6 +127,39 @@ fn a_single_staleness_marker_ends_a_frame() {
         found.push(bits_of(batch.samples().1));
     }
     assert_eq!(found, [bits_of(&values[22..26]), bits_of(&values[26..40]), vec![STALE_NAN_BITS]]);
+}
+
+#[test]
+fn starts_come_back_with_the_samples() {
+    let times = scrapes(700, |at| noise(at, 101) - 50);
+    let values: Vec<f64> = (0..700).map(|at| f64::from(at * 3)).collect();
+    // Unknown, then one start, then each its own, then unknown again: two frames have starts.
+    let starts: Vec<i64> = (0..600)
+        .map(|at| match at {
+            0..50 => 0,
+            50..530 => times[0] - 7,
+            _ => times[at] - at as i64,
+        })
+        .collect();
+    let mut bytes = Vec::new();
+    PackedEncoder::default().encode(&times, &values, &starts, &mut bytes);
+    let mut gorilla = Vec::new();
+    encode_with_starts(&times, &values, &starts, &mut gorilla);
+    assert!(bytes.len() * 3 < gorilla.len() * 2, "{} against {}", bytes.len(), gorilla.len());
+    let (mut found_times, mut found_values, mut found_starts) =
+        (Vec::new(), Vec::new(), Vec::new());
+    for frame in frames(&bytes) {
+        let (offset, header) = frame.unwrap();
+        assert_eq!(header.encoding, Encoding::PackedStarts);
+        let decoder = Decoder::open(&bytes[offset..]).unwrap();
+        decoder.read_all(&mut found_times, &mut found_values, &mut found_starts).unwrap();
+    }
+    assert_eq!((&found_times, &found_values), (&times, &values));
+    assert_eq!(found_starts[..600], starts);
+    assert_eq!(found_starts[600..], [0; 100]);
+    let mut again = Vec::new();
+    PackedEncoder::default().encode(&times, &values, &[0; 700], &mut again);
+    assert_eq!(again, packed(&times, &values), "frames without starts have no column of them");
 }
 
 #[test]
