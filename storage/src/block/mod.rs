@@ -24,7 +24,7 @@ use crate::varint::{push_varint, take_count, take_u32, take_varint, unzigzag, zi
 
 /// Bytes of frames from which a block is full.
 pub(crate) const BLOCK_BYTES: usize = 48 << 10;
-/// Summaries are written next to samples if they have at most this part of the block's bytes.
+/// Summaries are written next to samples if they have at most this part of the bytes of all frames.
 const SUMMARIES_SHARE: usize = 5;
 /// Summaries with at most a byte for this many samples are also written. Samples may have few bits.
 const SAMPLES_PER_SUMMARY_BYTE: usize = 12;
@@ -173,7 +173,7 @@ impl BlockBuilder {
 
 /// Series of a block.
 pub(crate) struct DecodedBlock {
-    /// Those of the value, or with all frames.
+    /// The value, or all frames of a block of version 2.
     bytes: Bytes,
     /// Id of each series, and range of its frames.
     series: Vec<(u32, Range<usize>)>,

@@ -23,7 +23,7 @@ pub(super) struct SharedTimes(Vec<SharedColumns>);
 /// Columns of times that a series shares with an earlier one.
 #[derive(Debug)]
 struct SharedColumns {
-    /// How many series before this one the earlier one is; 0 if nothing is shared.
+    /// Distance to the earlier series, in series; 0 if nothing is shared.
     distance: usize,
     columns: Vec<SharedColumn>,
     /// Length of all frames of the series.
@@ -35,7 +35,7 @@ struct SharedColumns {
 struct SharedColumn {
     /// Number of bytes between the range before and this one.
     own_len: usize,
-    /// The same of the earlier series.
+    /// Number of such bytes in the earlier series.
     skipped_len: usize,
     len: usize,
 }
@@ -45,9 +45,9 @@ impl SharedTimes {
     /// them would save little.
     pub(super) fn find(series: &[(u32, usize)], frames: &[u8]) -> Option<SharedTimes> {
         let mut found: Vec<SharedColumns> = Vec::new();
-        // Of each series: its frames and their columns.
+        // Frames of each series, and their columns.
         let mut known: Vec<(&[u8], Vec<Range<usize>>)> = Vec::new();
-        // By the first column.
+        // Index of the first series with a first column.
         let mut first_with: HashMap<&[u8], usize> = HashMap::new();
         let mut rest = frames;
         for (at, (_, frames_len)) in series.iter().enumerate() {
@@ -71,7 +71,7 @@ impl SharedTimes {
         is_worth_it.then_some(SharedTimes(found))
     }
 
-    /// Appends what a series shares, which follows the length of its frames.
+    /// Appends the shared columns of a series, after the length of its frames.
     pub(super) fn describe(&self, series: usize, header: &mut Vec<u8>) {
         let SharedColumns { distance, columns, .. } = &self.0[series];
         push_varint(header, *distance as u64);
@@ -119,7 +119,7 @@ fn shared_columns(
 /// Ids of the series of a block, and ranges of their frames.
 type Series = Vec<(u32, Range<usize>)>;
 
-/// Decodes a header after its version, and completes the frames with what they share. Returns all
+/// Decodes a header after its version, and inserts shared columns into the frames. Returns all
 /// frames, with the padding of decoders.
 ///
 /// Errors: the header does not describe these bytes.

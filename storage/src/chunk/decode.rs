@@ -237,7 +237,7 @@ impl<'a> Decoder<'a> {
         until_ms: i64,
         batch: &mut SampleBatch,
     ) -> Result<(), ChunkError> {
-        let before = (self.floats.clone(), self.starts.as_deref().cloned());
+        let before = self.clone();
         let start = batch.len;
         let starts_before = batch.starts.len();
         let (timestamps, values) = (&mut batch.timestamps, &mut batch.values);
@@ -249,16 +249,11 @@ impl<'a> Decoder<'a> {
             Ok(()) => batch.len += taken,
             Err(_) => {
                 batch.starts.truncate(starts_before);
-                self.restore(before.0, before.1);
+                // The next call fails again.
+                *self = before;
             }
         }
         result
-    }
-
-    /// Restores an earlier state, so that the next call fails again.
-    fn restore(&mut self, floats: Floats<'a>, starts: Option<StartsReader<'a>>) {
-        self.floats = floats;
-        self.starts = starts.map(Box::new);
     }
 
     fn read_starts(&mut self, timestamps: &[i64], push: impl FnMut(i64)) -> Result<(), ChunkError> {
@@ -279,12 +274,12 @@ impl<'a> Decoder<'a> {
         let Some(until_ms) = start_ms.checked_sub(1) else { return Ok(()) };
         let (mut timestamps, mut values) = ([0; SKIPPED_LEN], [0.0; SKIPPED_LEN]);
         loop {
+            let before = self.starts.is_some().then(|| self.clone());
             let taken = self.floats.run(until_ms, &mut timestamps, &mut values)?;
-            if self.starts.is_some() {
-                let before = (self.floats.clone(), self.starts.as_deref().cloned());
+            if let Some(before) = before {
                 let result = self.read_starts(&timestamps[..taken], |_| {});
                 if result.is_err() {
-                    self.restore(before.0, before.1);
+                    *self = before;
                     return result;
                 }
             }

@@ -10,7 +10,7 @@
 //! │ tag │ count       │ span        │ payload len │ payload                   │ crc32c   │
 //! │ u8  │ varint ≥ 1  │ varint, ms  │ varint      │ first 8 bytes: min time   │ u32, LE  │
 //! └─────┴─────────────┴─────────────┴─────────────┴───────────────────────────┴──────────┘
-//!   1      1–3           1–9           1–3           20 and more                 4
+//!   1      1–3           1–9           1–3           10 and more                 4
 //! ```
 //!
 //! - *tag*: how the payload is encoded ([`Encoding`]). 1 is Gorilla floats, 2 the same with

@@ -317,7 +317,12 @@ proptest! {
     #[test]
     fn random_bytes_are_never_a_panic(
         mut bytes in prop::collection::vec(any::<u8>(), 0..80),
-        tag_of in prop_oneof![Just(Encoding::Gorilla), Just(Encoding::Packed)],
+        tag_of in prop::sample::select(vec![
+            Encoding::Gorilla,
+            Encoding::GorillaStarts,
+            Encoding::Packed,
+            Encoding::PackedStarts,
+        ]),
     ) {
         let _ = Decoder::open(&bytes);
         if let Some(tag) = bytes.first_mut() {

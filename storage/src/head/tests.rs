@@ -273,6 +273,23 @@ fn frames_that_changed_while_they_were_packed_are_kept() {
 }
 
 #[test]
+fn frames_with_starts_are_packed_too() {
+    let (window, mut scratch) = (Window::new(0), Scratch::new());
+    let mut series = HeadSeries::new(Labels::default());
+    for scrape in 0..240 {
+        series.append(Epoch::NEVER, scrape * 15_000, scrape as f64, 7, &mut scratch);
+    }
+    let mut all_loose = Vec::new();
+    series.end(&BTreeSet::from([window]), Epoch::NEVER, &mut all_loose, &mut scratch);
+    let packed = pack(&all_loose[0].frames, &mut scratch).unwrap();
+    assert!(series.condense(&all_loose[0], packed) > 100);
+    let mut copied = Vec::new();
+    series.copy_condensed(window, Epoch::NEVER, &mut copied).unwrap();
+    let encodings = crate::chunk::frames(&copied).map(|frame| frame.unwrap().1.encoding);
+    assert_eq!(encodings.collect::<Vec<_>>(), [crate::chunk::Encoding::PackedStarts]);
+}
+
+#[test]
 fn a_window_has_no_raw_samples_once_the_next_one_begins() {
     let mut scratch = Scratch::new();
     let mut series = HeadSeries::new(Labels::default());

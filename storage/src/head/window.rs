@@ -62,8 +62,6 @@ pub(crate) struct OpenWindow {
     frames: Vec<Bytes>,
     /// Set if all frames are of floats.
     are_floats: bool,
-    /// Set if frames of floats have starts.
-    have_starts: bool,
     /// Set if no sample is raw and the frames are packed.
     is_condensed: bool,
     /// Time of the last sample in the frames, while they are floats.
@@ -104,7 +102,6 @@ impl OpenWindow {
             last_frame_end: None,
             frames: Vec::new(),
             are_floats: true,
-            have_starts: false,
             is_condensed: false,
             framed_ms: i64::MIN,
             slot: OnceLock::new(),
@@ -252,7 +249,6 @@ impl OpenWindow {
                 s.clear();
             }
             s.push_all(&self.tail, starts);
-            self.have_starts |= !s.starts.is_empty();
             self.last_frame_end = None;
             (s.encode(), is_merged)
         };
@@ -292,7 +288,7 @@ impl OpenWindow {
     /// Returns the frames, if they may be packed.
     pub(super) fn loose_frames(&self) -> Option<&[Bytes]> {
         let is_ended = self.tail.is_empty() && self.late.is_none() && !self.has_open_histograms();
-        let is_loose = is_ended && self.are_floats && !self.have_starts && !self.is_condensed;
+        let is_loose = is_ended && self.are_floats && !self.is_condensed;
         is_loose.then_some(&self.frames)
     }
 

@@ -363,8 +363,8 @@ impl ReadBlock<'_> {
     ) -> Result<(), SourceError> {
         let columns = source.columns;
         let block = DecodedBlock::new(&self.key, &self.bytes)?;
-        // The others are charged before they are read.
-        charge(block.len() - self.bytes.len().min(block.len()))?;
+        // The stored bytes are charged before they are read, those of shared times here.
+        charge(block.len().saturating_sub(self.bytes.len()))?;
         let slots =
             (columns.bytes_max() > 0).then(|| columns.add_block(self.block_key, block.ids()));
         for (at, (id, frames)) in block.frames().enumerate() {

@@ -310,6 +310,7 @@ proptest! {
         deltas in prop::collection::vec((1_i64..20_000, 0_u8..8), 1..300),
         until in prop::collection::vec(any::<prop::sample::Index>(), 0..5),
         from in any::<prop::sample::Index>(),
+        encode in encoder_with_starts(),
     ) {
         let mut timestamps = Vec::new();
         let mut starts: Vec<i64> = Vec::new();
@@ -327,8 +328,9 @@ proptest! {
         }
         let values: Vec<f64> = timestamps.iter().map(|t| *t as f64).collect();
         let mut bytes = Vec::new();
-        chunk::encode_with_starts(&timestamps, &values, &starts, &mut bytes);
-        prop_assert_eq!(frames(&bytes).count(), 1);
+        encode(&timestamps, &values, &starts, &mut bytes);
+        let header = chunk::FrameHeader::read(&bytes).unwrap();
+        timestamps.truncate(header.count as usize);
         let mut decoder = Decoder::open(&bytes).unwrap();
         let first = from.index(timestamps.len());
         decoder.skip_before(timestamps[first]).unwrap();
@@ -350,14 +352,17 @@ proptest! {
     #[test]
     fn damaged_starts_stay_bounded(
         changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..6),
+        encode in encoder_with_starts(),
     ) {
         let timestamps: Vec<i64> = (0..100).map(|i| i * 1000).collect();
         let starts: Vec<i64> = timestamps.iter().map(|t| t / 9000 * 9000 + t % 3000 / 1000).collect();
         let mut bytes = Vec::new();
-        chunk::encode_with_starts(&timestamps, &[1.0; 100], &starts, &mut bytes);
+        encode(&timestamps, &[1.0; 100], &starts, &mut bytes);
         let body_len = bytes.len() - 4;
+        let payload_len = body_len - chunk::FrameHeader::read(&bytes).unwrap().payload_start();
         for (at, byte) in changes {
-            bytes[body_len - 1 - at.index(60)] = byte;
+            // Not the min time at the start of the payload.
+            bytes[body_len - 1 - at.index((payload_len - 8).min(60))] = byte;
         }
         let checksum = crc32c::crc32c(&bytes[..body_len]);
         bytes[body_len..].copy_from_slice(&checksum.to_le_bytes());
@@ -372,6 +377,16 @@ proptest! {
             }
         }
     }
+}
+
+type EncoderWithStarts = fn(&[i64], &[f64], &[i64], &mut Vec<u8>) -> usize;
+
+/// Returns Gorilla or packed.
+fn encoder_with_starts() -> impl Strategy<Value = EncoderWithStarts> {
+    let packed: EncoderWithStarts = |timestamps, values, starts, out| {
+        chunk::PackedEncoder::default().encode(timestamps, values, starts, out)
+    };
+    prop_oneof![Just(chunk::encode_with_starts as EncoderWithStarts), Just(packed)]
 }
 
 /// Builds a frame with a valid checksum around any payload.
