@@ -63,6 +63,8 @@ pub(crate) fn decode_as<T>(
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     const KEY: &[u8] = b"a key";
@@ -74,5 +76,16 @@ mod tests {
         assert_eq!(decode(KEY, &most).unwrap(), series(SERIES_MAX));
         let error = decode(KEY, &encode(KEY, series(SERIES_MAX + 1).iter())).unwrap_err();
         assert!(error.to_string().contains("129 series in a page"), "{error}");
+    }
+
+    proptest! {
+        #[test]
+        fn random_pages_are_never_a_panic(
+            body in prop::collection::vec(prop_oneof![0u8..4, any::<u8>()], 0..80),
+        ) {
+            if let Ok(all) = decode(KEY, &value::encode(KEY, &body)) {
+                prop_assert!(all.len() <= body.len());
+            }
+        }
     }
 }

@@ -260,6 +260,17 @@ mod tests {
 
     proptest! {
         #[test]
+        fn random_headers_are_never_a_panic(
+            header in prop::collection::vec(prop_oneof![0u8..4, 0u8..40, any::<u8>()], 0..60),
+            frames in prop::collection::vec(any::<u8>(), 0..80),
+        ) {
+            if let Ok((series, all)) = expand(&header, &frames) {
+                prop_assert!(all.len() >= frames.len() + CHUNK_PADDING_BYTES);
+                prop_assert!(series.last().is_none_or(|(_, range)| range.end <= all.len()));
+            }
+        }
+
+        #[test]
         fn frames_come_back(
             series in prop::collection::vec(
                 prop::collection::vec((0u64..3, 1u64..5, any::<bool>()), 0..4),

@@ -3,12 +3,16 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use model::{Batch, Budget, Labels, MatchOp, Matcher, MetadataQuery, SmolStr, Source, TimeRange};
+use model::{
+    Batch, Budget, Labels, MatchOp, Matcher, MetadataQuery, SmolStr, Source, TimeRange, stale_nan,
+};
 
 use super::harness::{
     self, Contents, at, batch, histogram, histogram_batch, labels, open, open_with, read, read_all,
     read_full,
 };
+use crate::block::DecodedBlock;
+use crate::keys;
 use crate::store::begin_delete;
 use crate::window::{PartitionId, WINDOW_MS, Window};
 use crate::{Store, StoreError, StoreOptions, TOMBSTONE_BYTES_MAX, TOMBSTONES_MAX};
@@ -58,6 +62,51 @@ fn a_delete_does_not_wait_until_there_may_be_a_commit() {
         store.delete(of(1), 0, 2000).await.unwrap();
         assert_eq!(read_all(store.as_ref()).await.unwrap(), []);
         waiting.abort();
+    });
+}
+
+#[test]
+fn blocks_of_shared_times_are_cleaned() {
+    harness::run(async {
+        let objects = harness::memory();
+        let store = open(&objects).await.unwrap();
+        let value = |number: i64, scrape: i64| match scrape {
+            120 => stale_nan(),
+            _ => (number + scrape * scrape % 101) as f64 * 4096.0,
+        };
+        // Uneven times, the same for all series.
+        let time = |scrape: i64| scrape * 15_000 + scrape * scrape * 37 % 199;
+        let samples = |number: i64| -> Vec<(i64, f64)> {
+            (0..200).map(|scrape| (time(scrape), value(number, scrape))).collect()
+        };
+        for number in 0..6 {
+            store.append(batch(&series(number), &samples(number))).await.unwrap();
+        }
+        store.seal_all().await.unwrap();
+        let is_shared = || async {
+            let blocks = keys::blocks(PartitionId::new(0));
+            let all = super::damage::entries(&store, &blocks).await;
+            let decoded = |(key, bytes): (Vec<u8>, Vec<u8>)| {
+                let stored_len = bytes.len();
+                DecodedBlock::new(&key, &bytes.into()).unwrap().len() > stored_len
+            };
+            all.into_iter().map(decoded).collect::<Vec<_>>()
+        };
+        assert_eq!(is_shared().await, [true, true], "of three series each");
+        // The first series of a block has its columns.
+        store.delete(of(0), i64::MIN, i64::MAX).await.unwrap();
+        store.delete(of(2), time(50), time(99)).await.unwrap();
+        let mut expected: Vec<_> = (1..6).map(|number| (number, samples(number))).collect();
+        expected[1].1.drain(50..100);
+        let expected: Vec<(i64, &[(i64, f64)])> =
+            expected.iter().map(|(number, samples)| (*number, &samples[..])).collect();
+        let expected = contents(&expected);
+        assert_eq!(read_all(&store).await.unwrap(), expected);
+        store.clean_tombstones().await.unwrap();
+        assert_eq!(read_all(&store).await.unwrap(), expected);
+        store.close().await.unwrap();
+        let reopened = open(&objects).await.unwrap();
+        assert_eq!(read_all(&reopened).await.unwrap(), expected);
     });
 }
 
