@@ -92,17 +92,18 @@ async fn fill(store: &Store, days: i64, series: usize) {
     }
 }
 
+/// Waits for a condition that other tasks bring about, however slow they are.
+async fn until(is_met: impl Fn() -> bool) {
+    while !is_met() {
+        tokio::task::yield_now().await;
+    }
+}
+
 /// Closes a store after its compaction.
 async fn settle(memory: &SharedMemory, store: Store) {
     store.close().await.expect("a store can be closed");
     let store = Store::open_in(memory, options()).await.expect("the store can be opened");
-    for _ in 0..3000 {
-        if store.stats().uncompacted_segments == 0 {
-            break;
-        }
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
-    assert_eq!(store.stats().uncompacted_segments, 0, "everything is merged within a minute");
+    until(|| store.stats().uncompacted_segments == 0).await;
     store.close().await.expect("a store can be closed");
 }
 
@@ -124,21 +125,14 @@ async fn cold_within(
     let budget = Budget::new(limits);
     let found = store.select(selection, &budget).await.map(|set| set.len());
     let query = Reader::ALL.iter().position(|reader| *reader == Reader::Query).expect("listed");
-    let counted = || {
-        let (after, before) = (store.stats().object_store_reads[query], before[query]);
-        (after.reads - before.reads, after.bytes - before.bytes)
-    };
-    // The last read ahead may end after the selection.
-    for _ in 0..3000 {
-        let cost = budget.object_store_cost();
-        if counted() == (cost.reads, cost.read_bytes) {
-            break;
-        }
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
-    let cost = budget.object_store_cost();
-    assert_eq!(counted(), (cost.reads, cost.read_bytes), "every read is the query's");
-    let after = store.stats().object_store_reads;
+    // Every read is the query's. The last read ahead may end after the selection.
+    until(|| {
+        let (after, cost) = (store.stats().object_store_reads[query], budget.object_store_cost());
+        (after.reads - before[query].reads, after.bytes - before[query].bytes)
+            == (cost.reads, cost.read_bytes)
+    })
+    .await;
+    let (cost, after) = (budget.object_store_cost(), store.stats().object_store_reads);
     let store_reads = |counts: &[storage::ReadCount]| {
         let of = Reader::ALL.iter().zip(counts).filter(|(reader, _)| **reader == Reader::Store);
         of.map(|(_, count)| count.reads).sum::<u64>()
