@@ -17,9 +17,9 @@ use crate::varint::{push_varint, take_bytes, take_count, take_varint};
 use crate::window::{PartitionId, Window};
 
 /// Format of a store that this version writes to. 1 had no marker; 2 has deletes, which an older
-/// version would undo; 3 has summaries in place of samples, which an older version would miss; 4 has
-/// edited labels, blocks with shared times, and packed floats with shifts, markers and starts, which an
-/// older version cannot read.
+/// version would undo; 3 has summaries in place of samples, which an older version would miss; 4
+/// has edited labels, blocks with shared times, and packed floats with shifts, markers and starts,
+/// which an older version cannot read.
 pub(crate) const FORMAT: u32 = 4;
 
 /// Records of the store about itself.

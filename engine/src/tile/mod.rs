@@ -50,8 +50,8 @@ pub fn stripe_rows_by_work(row_count: usize, row_work: usize) -> usize {
 
 /// Maximum steps of a tile that is read row by row.
 const WIDE_STEPS: usize = 512;
-/// Number of tiles whose cells a run of groups reads at once. If all steps fit, each series is read once, and
-/// its cursor reuses the memory of the previous one.
+/// Number of tiles whose cells a run of groups reads at once. If all steps fit, each series is read
+/// once, and its cursor reuses the memory of the previous one.
 const RUN_TILES: usize = 3;
 
 impl TileShape {

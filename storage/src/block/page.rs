@@ -70,6 +70,18 @@ mod tests {
     const KEY: &[u8] = b"a key";
 
     #[test]
+    fn equal_labels_are_stored_once() {
+        let labels = |number: u32| {
+            let number = number.to_string();
+            Labels::from_pairs([("__name__", "requests_total"), ("path", number.as_str())])
+        };
+        let series: Vec<Labels> = (0..100).map(labels).collect();
+        let page = encode(KEY, series.iter());
+        assert!(page.len() < 60 + 100 * 8, "{} bytes", page.len());
+        assert_eq!(decode(KEY, &page).unwrap(), series);
+    }
+
+    #[test]
     fn a_page_has_a_bounded_number_of_series() {
         let series = |count: u32| vec![Labels::from_pairs([("a", "1")]); count as usize];
         let most = encode(KEY, series(SERIES_MAX).iter());

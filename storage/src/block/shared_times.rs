@@ -41,12 +41,11 @@ struct SharedColumn {
 }
 
 impl SharedTimes {
-    /// Returns the shared columns of series whose frames are end to end in `frames`; `None` if sharing
-    /// them would save little.
+    /// Returns the shared columns of series whose frames are end to end in `frames`; `None` if
+    /// sharing them would save little.
     pub(super) fn find(series: &[(u32, usize)], frames: &[u8]) -> Option<SharedTimes> {
         let mut found: Vec<SharedColumns> = Vec::new();
-        // Frames of each series, and their columns.
-        let mut known: Vec<(&[u8], Vec<Range<usize>>)> = Vec::new();
+        let mut known: Vec<TimesColumns> = Vec::new();
         // Index of the first series with a first column.
         let mut first_with: HashMap<&[u8], usize> = HashMap::new();
         let mut rest = frames;
@@ -57,7 +56,7 @@ impl SharedTimes {
                 times_columns(frames).filter(|column| column.len() >= COLUMN_BYTES_MIN).collect();
             let first = columns.first().map(|column| &frames[column.clone()]);
             let earlier = first.map_or(at, |first| *first_with.entry(first).or_insert(at));
-            known.push((frames, columns));
+            known.push(TimesColumns { frames, columns });
             let shared = shared_columns(&known[earlier], &known[at]);
             let (distance, columns) =
                 if earlier < at { (at - earlier, shared) } else { (0, Vec::new()) };
@@ -99,18 +98,21 @@ impl SharedTimes {
     }
 }
 
+/// Frames of a series, and their columns of times.
+struct TimesColumns<'a> {
+    frames: &'a [u8],
+    columns: Vec<Range<usize>>,
+}
+
 /// Returns the columns of a series that are equal to those of an earlier one.
-fn shared_columns(
-    (earlier_frames, earlier_columns): &(&[u8], Vec<Range<usize>>),
-    (frames, columns): &(&[u8], Vec<Range<usize>>),
-) -> Vec<SharedColumn> {
+fn shared_columns(earlier: &TimesColumns<'_>, own: &TimesColumns<'_>) -> Vec<SharedColumn> {
     let mut shared = Vec::new();
     let (mut end, mut earlier_end) = (0, 0);
-    for (earlier, own) in earlier_columns.iter().zip(columns) {
-        if earlier_frames[earlier.clone()] == frames[own.clone()] {
-            let (own_len, skipped_len) = (own.start - end, earlier.start - earlier_end);
-            shared.push(SharedColumn { own_len, skipped_len, len: own.len() });
-            (end, earlier_end) = (own.end, earlier.end);
+    for (theirs, column) in earlier.columns.iter().zip(&own.columns) {
+        if earlier.frames[theirs.clone()] == own.frames[column.clone()] {
+            let (own_len, skipped_len) = (column.start - end, theirs.start - earlier_end);
+            shared.push(SharedColumn { own_len, skipped_len, len: column.len() });
+            (end, earlier_end) = (column.end, theirs.end);
         }
     }
     shared
@@ -237,8 +239,8 @@ mod tests {
     #[test]
     fn damaged_descriptions_are_errors() {
         let frames: [u8; 40] = std::array::from_fn(|at| at as u8);
-        // 50 bytes of two series. One has 30 bytes; the other has 5 own ones, 10 of the first series
-        // after 3 others, and 5 more.
+        // 50 bytes of two series. One has 30 bytes; the other has 5 own ones, 10 of the first
+        // series after 3 others, and 5 more.
         let good = [50, 2, 0, 30, 0, 0, 20, 1, 1, 5, 3, 10];
         let (series, all) = expand(&good, &frames).unwrap();
         assert_eq!(series, [(0, 0..30), (1, 30..50)]);

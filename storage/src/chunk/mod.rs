@@ -15,7 +15,8 @@
 //!
 //! - *tag*: how the payload is encoded ([`Encoding`]). 1 is Gorilla floats, 2 the same with
 //!   starts, 3 packed floats, 4 the same with starts, 16 histograms; 5–15 are kept for other
-//!   float codecs, 17–31 for histograms; 0 is never written, so that zeroed bytes are never a chunk.
+//!   float codecs, 17–31 for histograms; 0 is never written, so that zeroed bytes are never a
+//!   chunk.
 //! - *varints* are LEB128, seven bits a byte, lowest first, and always of the shortest form.
 //! - *span* is max time − min time, below 2⁶³.
 //! - *min time* is not written twice: whatever the encoding, the payload begins with it, as 8
@@ -47,11 +48,8 @@
 //! # Packed floats, starts and histograms
 //!
 //! The head writes Gorilla, and appends to its frames ([`grow`]); a seal packs the frames that get
-//! shorter ([`packed`]). The start
-//! timestamps of counters are in a column after the floats ([`starts`]). Histograms have
-//! a separate payload ([`histogram`]).
-
-use std::ops::Range;
+//! shorter ([`packed`]). The start timestamps of counters are in a column after the floats
+//! ([`starts`]). Histograms have a separate payload ([`histogram`]).
 
 mod bits;
 mod decode;
@@ -64,6 +62,8 @@ mod packed;
 mod starts;
 #[cfg(test)]
 mod tests;
+
+use std::ops::Range;
 
 pub use decode::Decoder;
 pub use encode::{encode, encode_with_starts};
@@ -80,7 +80,8 @@ pub const CHUNK_SAMPLES_MAX: usize = 1 << 16;
 /// fewer, the last loads are assembled byte by byte.
 pub const CHUNK_PADDING_BYTES: usize = 16;
 
-/// Returns the column of times of each packed frame, in frames end to end. It is empty for even times.
+/// Returns the column of times of each packed frame, in frames end to end. It is empty for even
+/// times.
 pub(crate) fn times_columns(bytes: &[u8]) -> impl Iterator<Item = Range<usize>> {
     frames(bytes).filter_map(|frame| {
         let (offset, header) = frame.ok()?;

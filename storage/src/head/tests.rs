@@ -9,7 +9,7 @@ use model::{
 };
 use proptest::prelude::*;
 
-use super::pack::pack;
+use super::pack::{LooseFrames, pack};
 use super::series::HeadSeries;
 use super::window::OpenWindow;
 use crate::epoch::Epoch;
@@ -245,44 +245,45 @@ proptest! {
     }
 }
 
+/// Returns a series with a start timestamp whose first window has ended, and its frames.
+fn ended_series(start_ms: i64, scratch: &mut Scratch) -> (HeadSeries, LooseFrames) {
+    let mut series = HeadSeries::new(Labels::default());
+    for scrape in 0..240 {
+        series.append(Epoch::NEVER, scrape * 15_000, scrape as f64, start_ms, scratch);
+    }
+    let mut all_loose = Vec::new();
+    series.end(&BTreeSet::from([Window::new(0)]), Epoch::NEVER, &mut all_loose, scratch);
+    assert_eq!(all_loose.len(), 1);
+    (series, all_loose.swap_remove(0))
+}
+
 #[test]
 fn frames_that_changed_while_they_were_packed_are_kept() {
     let (window, mut scratch) = (Window::new(0), Scratch::new());
-    let mut series = HeadSeries::new(Labels::default());
-    for scrape in 0..240 {
-        series.append(Epoch::NEVER, scrape * 15_000, scrape as f64, 0, &mut scratch);
-    }
-    let mut all_loose = Vec::new();
-    series.end(&BTreeSet::from([window]), Epoch::NEVER, &mut all_loose, &mut scratch);
-    let [loose] = &all_loose[..] else { panic!("one window") };
+    let (mut series, loose) = ended_series(0, &mut scratch);
     let packed = pack(&loose.frames, &mut scratch).unwrap();
     let mut other = HeadSeries::new(Labels::default());
     other.append(Epoch::NEVER, 0, 1.0, 0, &mut scratch);
     other.end(&BTreeSet::from([window]), Epoch::NEVER, &mut Vec::new(), &mut scratch);
     let mut copied = Vec::new();
-    assert_eq!(other.condense(loose, packed.clone()), 0);
+    assert_eq!(other.condense(&loose, packed.clone()), 0);
     assert_eq!(other.copy_condensed(window, Epoch::NEVER, &mut copied), None);
     let before = series.bytes();
-    let freed = series.condense(loose, packed.clone());
+    let freed = series.condense(&loose, packed.clone());
     assert!(freed > 100, "{freed}");
     assert_eq!(series.bytes(), before - freed);
     let times = series.copy_condensed(window, Epoch::NEVER, &mut copied);
     assert_eq!(times, Some(TimeRange::new(0, 239 * 15_000)));
     // Once.
-    assert_eq!(series.condense(loose, packed.clone()), 0);
+    assert_eq!(series.condense(&loose, packed.clone()), 0);
 }
 
 #[test]
 fn frames_with_starts_are_packed_too() {
     let (window, mut scratch) = (Window::new(0), Scratch::new());
-    let mut series = HeadSeries::new(Labels::default());
-    for scrape in 0..240 {
-        series.append(Epoch::NEVER, scrape * 15_000, scrape as f64, 7, &mut scratch);
-    }
-    let mut all_loose = Vec::new();
-    series.end(&BTreeSet::from([window]), Epoch::NEVER, &mut all_loose, &mut scratch);
-    let packed = pack(&all_loose[0].frames, &mut scratch).unwrap();
-    assert!(series.condense(&all_loose[0], packed) > 100);
+    let (mut series, loose) = ended_series(7, &mut scratch);
+    let packed = pack(&loose.frames, &mut scratch).unwrap();
+    assert!(series.condense(&loose, packed) > 100);
     let mut copied = Vec::new();
     series.copy_condensed(window, Epoch::NEVER, &mut copied).unwrap();
     let encodings = crate::chunk::frames(&copied).map(|frame| frame.unwrap().1.encoding);

@@ -1,5 +1,5 @@
-//! Stores of series that share uneven times, with numbers that are multiples of a page of memory, start
-//! timestamps, and staleness markers.
+//! Stores of series that share uneven times, with numbers that are multiples of a page of memory,
+//! start timestamps, and staleness markers.
 
 use model::{Batch, Labels, stale_nan};
 use storage::Store;

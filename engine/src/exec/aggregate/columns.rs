@@ -1,8 +1,9 @@
 //! Aggregations that need all values of a group at once and therefore read columns.
 //!
-//! Small groups: threads read and reduce runs of whole groups, as many steps at a time as fit. Besides
-//! the output, memory holds the tiles of one run per thread. Large groups: threads read the stripes
-//! of all series for one tile's steps, then reduce the groups. Memory holds one tile per stripe.
+//! Small groups: threads read and reduce runs of whole groups, as many steps at a time as fit.
+//! Besides the output, memory holds the tiles of one run per thread. Large groups: threads read the
+//! stripes of all series for one tile's steps, then reduce the groups. Memory holds one tile per
+//! stripe.
 
 use std::ops::Range;
 
