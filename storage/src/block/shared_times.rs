@@ -45,7 +45,7 @@ impl SharedTimes {
     /// sharing them would save little.
     pub(super) fn find(series: &[(u32, usize)], frames: &[u8]) -> Option<SharedTimes> {
         let mut found: Vec<SharedColumns> = Vec::new();
-        let mut known: Vec<TimesColumns> = Vec::new();
+        let mut known: Vec<TimesColumns<'_>> = Vec::new();
         // Index of the first series with a first column.
         let mut first_with: HashMap<&[u8], usize> = HashMap::new();
         let mut rest = frames;
