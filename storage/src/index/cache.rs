@@ -13,7 +13,7 @@ use hashbrown::HashMap;
 use roaring::RoaringBitmap;
 
 use super::KnownLabels;
-use super::partition::PartitionIndex;
+use super::partition::{PartitionIndex, RecentPages};
 use crate::sizes::Sizes;
 use crate::window::PartitionId;
 
@@ -23,14 +23,15 @@ pub(crate) struct IndexCache {
     bytes_max: usize,
     sizes: Sizes,
     entries: Mutex<Entries>,
-    usage: Arc<Usage>,
+    shared: Arc<IndexShared>,
 }
 
-/// Counters of cache hits and misses.
+/// What the indexes of all partitions share: counters of cache hits and misses, and labels.
 #[derive(Debug, Default)]
-pub(crate) struct Usage {
+pub(crate) struct IndexShared {
     hits: AtomicU64,
     misses: AtomicU64,
+    pub(super) pages: RecentPages,
 }
 
 /// Statistics of the index cache.
@@ -60,7 +61,7 @@ struct IndexEntry {
     used: u64,
 }
 
-impl Usage {
+impl IndexShared {
     /// Counts a hit.
     pub(crate) fn hit(&self) {
         self.hits.fetch_add(1, Ordering::Relaxed);
@@ -75,7 +76,7 @@ impl Usage {
 impl IndexCache {
     /// Creates a cache of at most `bytes_max` bytes.
     pub(crate) fn new(bytes_max: usize, sizes: Sizes) -> IndexCache {
-        IndexCache { bytes_max, sizes, entries: Mutex::default(), usage: Arc::default() }
+        IndexCache { bytes_max, sizes, entries: Mutex::default(), shared: Arc::default() }
     }
 
     /// Returns the index of a partition with `series_count` series. The caller locks the list of
@@ -100,7 +101,7 @@ impl IndexCache {
             None => {
                 let results_max = self.bytes_max / 4;
                 let deleted = entries.deleted.get(&partition).cloned().unwrap_or_default();
-                let usage = Arc::clone(&self.usage);
+                let shared = Arc::clone(&self.shared);
                 PartitionIndex::new(
                     partition,
                     state,
@@ -108,7 +109,7 @@ impl IndexCache {
                     deleted,
                     results_max,
                     self.sizes,
-                    usage,
+                    shared,
                 )
             }
         };
@@ -182,8 +183,8 @@ impl IndexCache {
         IndexCacheStats {
             bytes: self.entries().bytes(),
             bytes_max: self.bytes_max,
-            hits: self.usage.hits.load(Ordering::Relaxed),
-            misses: self.usage.misses.load(Ordering::Relaxed),
+            hits: self.shared.hits.load(Ordering::Relaxed),
+            misses: self.shared.misses.load(Ordering::Relaxed),
         }
     }
 

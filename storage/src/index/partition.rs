@@ -23,8 +23,9 @@ use roaring::RoaringBitmap;
 use smol_str::SmolStr;
 
 use pages::LabelPage;
+pub(super) use pages::RecentPages;
 
-use super::cache::Usage;
+use super::cache::IndexShared;
 use super::ids::Ids;
 use super::postings::{decode_postings, parse_postings};
 use super::results::{MatcherRef, Resolved, Results, SelectionRef};
@@ -61,7 +62,7 @@ pub(crate) struct PartitionIndex {
     /// Runs of each metric.
     pub(crate) runs: Arc<RunIndex>,
     pub(super) sizes: Sizes,
-    usage: Arc<Usage>,
+    shared: Arc<IndexShared>,
 }
 
 /// Postings and labels.
@@ -99,11 +100,11 @@ impl PartitionIndex {
         deleted: Arc<RoaringBitmap>,
         results_max: usize,
         sizes: Sizes,
-        usage: Arc<Usage>,
+        shared: Arc<IndexShared>,
     ) -> PartitionIndex {
         let index = Arc::new(IndexContents::new(results_max));
         let runs = Arc::default();
-        PartitionIndex { partition, state, series_count, deleted, index, runs, sizes, usage }
+        PartitionIndex { partition, state, series_count, deleted, index, runs, sizes, shared }
     }
 
     /// Returns the index with more series; full pages stay valid.
@@ -136,9 +137,9 @@ impl PartitionIndex {
     /// Counts a hit or a miss.
     pub(super) fn count_lookup(&self, is_known: bool) {
         if is_known {
-            self.usage.hit();
+            self.shared.hit();
         } else {
-            self.usage.miss();
+            self.shared.miss();
         }
     }
 
