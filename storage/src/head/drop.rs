@@ -13,7 +13,7 @@ use crate::delete::{KeptSamples, Tombstone};
 use crate::epoch::Epoch;
 use crate::error::StoreError;
 use crate::samples::decided::DecidedHistogram;
-use crate::samples::part::{Floats, Parts, TailRoom};
+use crate::samples::part::{Floats, Part, Parts, TailRoom};
 use crate::samples::scratch::Scratch;
 use crate::samples::series_parts::SeriesParts;
 
@@ -107,7 +107,7 @@ impl HeadSeries {
         };
         let (mut parts, mut room) = (Parts::new(), TailRoom::default());
         self.parts(newest_ms, newest_ms, false, &mut parts, &mut room);
-        room.settle(parts.iter_mut());
+        room.settle(parts.iter_mut().filter_map(Part::tail_mut));
         let labels = self.labels.clone();
         let parts = SeriesParts::new(parts, newest_ms, newest_ms, &labels)?;
         let KeptSamples { floats, histograms } = KeptSamples::of(&parts, &[], &labels)?;
@@ -135,7 +135,7 @@ impl OpenWindow {
         }
         let (mut parts, mut room) = (Parts::new(), TailRoom::default());
         self.parts(i64::MIN, i64::MAX, false, &mut parts, &mut room);
-        room.settle(parts.iter_mut());
+        room.settle(parts.iter_mut().filter_map(Part::tail_mut));
         let parts = SeriesParts::new(parts, i64::MIN, i64::MAX, labels)?;
         let KeptSamples { floats, histograms } =
             KeptSamples::of(&parts, &[TimeRange { start_ms, end_ms }], labels)?;

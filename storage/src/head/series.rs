@@ -9,7 +9,7 @@ use super::pack::{LooseFrames, Packed};
 use super::window::OpenWindow;
 use crate::epoch::Epoch;
 use crate::samples::decided::{DecidedHistogram, has_same_value};
-use crate::samples::part::{Parts, TailRoom};
+use crate::samples::part::{Part, Parts, TailRoom};
 use crate::samples::scratch::Scratch;
 use crate::window::{PartitionId, Window};
 
@@ -280,7 +280,7 @@ impl HeadSeries {
                 open.parts(i64::MIN, i64::MAX, false, &mut parts, &mut room);
             }
         }
-        room.settle(parts.iter_mut());
+        room.settle(parts.iter_mut().filter_map(Part::tail_mut));
         parts
     }
 

@@ -16,7 +16,7 @@ use crate::epoch::Epoch;
 use crate::samples::columns::ColumnCache;
 use crate::samples::cursor::PartsCursor;
 use crate::samples::decided::DecidedHistogram;
-use crate::samples::part::{Parts, TailRoom};
+use crate::samples::part::{Part, Parts, TailRoom};
 use crate::samples::scratch::Scratch;
 use crate::samples::series_parts::SeriesParts;
 use crate::window::{WINDOW_MS, Window};
@@ -143,7 +143,7 @@ impl Twin {
     ) -> T {
         let (mut parts, mut room) = (Parts::new(), TailRoom::default());
         self.window.parts(start_ms, end_ms, are_columns_kept, &mut parts, &mut room);
-        room.settle(parts.iter_mut());
+        room.settle(parts.iter_mut().filter_map(Part::tail_mut));
         let labels = Labels::default();
         let parts = SeriesParts::new(parts, start_ms, end_ms, &labels).unwrap();
         let columns = are_columns_kept.then(|| self.columns.for_selection(0));

@@ -65,7 +65,7 @@ pub(crate) fn found(newest: Vec<Newest>) -> Vec<FoundSeries> {
             (labels, smallvec![Part::Tail(tail)])
         })
         .collect();
-    room.settle(found.iter_mut().flat_map(|(_, parts)| parts));
+    room.settle(found.iter_mut().flat_map(|(_, parts)| parts).filter_map(Part::tail_mut));
     found
 }
 

@@ -11,6 +11,7 @@ use model::{Budget, BudgetError, Checkpoint, Labels, SourceError, TimeRange, sor
 use crate::parallel::shares::{on_each, share_count};
 use crate::samples::part::{Part, Parts};
 use crate::samples::series_parts::SeriesParts;
+use crate::samples::shared::Room;
 use crate::sizes::Sizes;
 use crate::summary::edges::Edges;
 
@@ -109,6 +110,7 @@ fn order_share(
     let found = merge(lists, |parts: &mut Parts, more| parts.extend(more), &mut watch)?;
     let mut series: Vec<(Labels, SeriesParts)> = Vec::with_capacity(found.len());
     let (mut encoded_bytes, mut column_bytes) = (0, 0);
+    let mut room = Room::default();
     let mut found = found.into_iter();
     loop {
         if let Some((_, ahead)) = found.as_slice().get(PARTS_AHEAD) {
@@ -118,13 +120,17 @@ fn order_share(
         watch.work(PART_WORK * (1 + parts.len()))?;
         let mut parts = SeriesParts::new(parts, start_ms, end_ms, &labels)?;
         if let Some(edges) = &edges {
-            parts.merge_summaries(edges);
+            parts.merge_summaries(edges, &mut room);
         }
         if !parts.is_empty() {
             encoded_bytes += parts.bytes();
             column_bytes += parts.column_bytes();
             series.push((labels, parts));
         }
+    }
+    if room.bytes() > 0 {
+        encoded_bytes += room.bytes();
+        room.settle(series.iter_mut().flat_map(|(_, parts)| parts.summaries_mut()));
     }
     Ok(Ordered { series, encoded_bytes, column_bytes })
 }

@@ -1,4 +1,6 @@
-//! Long loops: split among threads ([`shares`]), or interrupted for other tasks ([`yielder`]).
+//! Long loops: split among threads ([`shares`]), one after the other on some threads ([`workers`]), or
+//! interrupted for other tasks ([`yielder`]).
 
 pub(crate) mod shares;
+pub(crate) mod workers;
 pub(crate) mod yielder;

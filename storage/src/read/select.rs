@@ -313,7 +313,7 @@ fn visit_head(
             found.push((series.labels.clone(), parts));
         });
         let new = &mut found[found_before..];
-        room.settle(new.iter_mut().flat_map(|(_, parts)| parts));
+        room.settle(new.iter_mut().flat_map(|(_, parts)| parts).filter_map(Part::tail_mut));
         if let Some(edges) = edges {
             // Reset hints of histograms refer to earlier samples.
             let has_frames = |parts: &Parts| {

@@ -13,14 +13,13 @@
 //! fails.
 
 use std::collections::BTreeSet;
-use std::num::NonZero;
+use std::ops::Range;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use model::{Labels, Reservation, SourceError, TimeRange, stale_nan};
 
 use roaring::RoaringBitmap;
-use tokio::sync::Semaphore;
 
 use super::blocks::{BlockRequest, BlockSource, WantedRun};
 use crate::block::BlockEntry;
@@ -28,9 +27,10 @@ use crate::delete::Masks;
 use crate::error::StoreError;
 use crate::keys;
 use crate::lsm::{Lsm, Scan};
-use crate::parallel::shares::apart;
+use crate::parallel::workers::Workers;
 use crate::parallel::yielder::Yielder;
 use crate::samples::part::{Floats, Part, Parts};
+use crate::samples::shared::Shared;
 use crate::sizes::Sizes;
 use crate::summary::codec::StoredSummaries;
 use crate::summary::edges::{Edges, Reach, Replaced};
@@ -44,28 +44,23 @@ const METRICS_MAX: usize = 16;
 /// Summaries are read as a range if more than one of this many blocks is wanted.
 const RANGE_SHARE: usize = 64;
 /// Bytes of summaries of a partition that are decoded together.
-const BATCH_BYTES: u64 = 256 << 10;
+const BATCH_BYTES: u64 = 512 << 10;
 /// Part of the series that are visited on the runtime's thread whose summaries are decoded there.
 const INLINE_SHARE: usize = 32;
-/// Maximum number of threads that decode summaries of a selection.
-const DECODING_MAX: usize = 8;
-
 /// Summaries that a selection may use.
 pub(crate) struct WantedSummaries {
     pub(crate) edges: Edges,
     /// Windows of the store with samples of the selection in the head that windows of the query see.
     pub(crate) in_head: BTreeSet<Window>,
-    /// Permits of threads that decode summaries.
-    decoding: Arc<Semaphore>,
+    /// Threads that decode summaries.
+    decoding: Workers,
 }
 
 impl WantedSummaries {
     /// Returns the summaries that a selection between `edges` may use, with the windows of the
     /// store that have samples of it in the head.
     pub(crate) fn new(edges: Edges, in_head: BTreeSet<Window>) -> WantedSummaries {
-        let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
-        let decoding = Arc::new(Semaphore::new(cores.min(DECODING_MAX)));
-        WantedSummaries { edges, in_head, decoding }
+        WantedSummaries { edges, in_head, decoding: Workers::default() }
     }
 
     /// Returns summaries by which a series exists: of one window that sees everything.
@@ -87,14 +82,12 @@ impl WantedSummaries {
         let replaced = if count <= sizes.inline_series_max / INLINE_SHARE {
             decoder.add_all(batch)
         } else {
-            let permit = Arc::clone(&self.decoding).acquire_owned().await;
-            let decoded = apart(move || {
-                let replaced = decoder.add_all(batch);
-                drop(permit);
-                (decoder, replaced)
-            });
             let replaced;
-            (decoder, replaced) = decoded.await?;
+            let decode = move || {
+                let replaced = decoder.add_all(batch);
+                (decoder, replaced)
+            };
+            (decoder, replaced) = self.decoding.run(decode).await?;
             replaced
         };
         Ok((decoder, replaced?))
@@ -181,7 +174,7 @@ pub(super) async fn load(
             charge(std::mem::take(&mut decoder.added_bytes))?;
         }
     }
-    *parts = decoder.parts;
+    *parts = decoder.into_parts();
     Ok(())
 }
 
@@ -290,8 +283,24 @@ impl<'a> SummaryReader<'a> {
     }
 }
 
-/// Last summary of a series: its window, and the boundaries after it.
-type LastSummary = (Window, Reach);
+/// Last summary of a series.
+#[derive(Clone, Copy)]
+struct LastSummary {
+    window: Window,
+    /// Boundaries after it.
+    reach: Reach,
+    /// Its place among those of all series.
+    at: usize,
+}
+
+/// Summary of one of the series.
+struct SummaryOf {
+    /// Index of the series.
+    series: u32,
+    /// True if the window before has no summaries of the series.
+    is_first: bool,
+    summary: Summary,
+}
 
 /// Decodes summaries to the parts of their series.
 struct SummaryDecoder {
@@ -300,19 +309,21 @@ struct SummaryDecoder {
     parts: Vec<Parts>,
     /// Of each series.
     last: Vec<Option<LastSummary>>,
+    /// Merged summaries of all series, those of each in the order of time.
+    merged: Vec<SummaryOf>,
     /// Summaries of one block, series by series.
     summaries: Vec<Summary>,
     /// Index of each of these series, and the end of its summaries.
     found: Vec<(usize, usize)>,
-    /// Bytes of summaries that were added to parts.
+    /// Bytes of summaries that were added.
     added_bytes: usize,
 }
 
 impl SummaryDecoder {
     fn new(edges: Edges, labels: Arc<Vec<(u32, Labels)>>, parts: Vec<Parts>) -> SummaryDecoder {
         let last = vec![None; labels.len()];
-        let (summaries, found) = (Vec::new(), Vec::new());
-        SummaryDecoder { edges, labels, parts, last, summaries, found, added_bytes: 0 }
+        let (merged, summaries, found) = (Vec::new(), Vec::new(), Vec::new());
+        SummaryDecoder { edges, labels, parts, last, merged, summaries, found, added_bytes: 0 }
     }
 
     /// Adds the summaries of some blocks, in the order of their keys. Returns the candidates of the
@@ -372,19 +383,57 @@ impl SummaryDecoder {
         Ok(true)
     }
 
-    /// Adds the decoded summaries of a window to the parts of their series.
+    /// Adds the decoded summaries of a window.
     fn push_found(&mut self, window: Window) {
-        let is_newest = self.edges.replaced() == Replaced::ByNewest;
         let mut start = 0;
-        for (index, end) in self.found.iter().copied() {
-            let (parts, summaries) = (&mut self.parts[index], &self.summaries[start..end]);
-            start = end;
-            self.added_bytes += if is_newest {
+        for at in 0..self.found.len() {
+            let (index, end) = self.found[at];
+            self.added_bytes += if self.edges.replaced() == Replaced::ByNewest {
+                let (parts, summaries) = (&mut self.parts[index], &self.summaries[start..end]);
                 push_newest(parts, &self.edges, window, summaries)
             } else {
-                push(parts, &mut self.last[index], &self.edges, window, summaries)
+                self.push_merged(index, window, start..end)
             };
+            start = end;
         }
+    }
+
+    /// Adds decoded summaries of a series in a window, merged where no window of the query begins or
+    /// ends. Returns the bytes of those that were not merged.
+    fn push_merged(&mut self, series: usize, window: Window, summaries: Range<usize>) -> usize {
+        let count_before = self.merged.len();
+        let mut last = self.last[series].take_if(|last| last.window.next() == window);
+        for summary in &self.summaries[summaries] {
+            let merge = |last: &LastSummary| {
+                self.edges.merge(&mut self.merged[last.at].summary, &last.reach, summary)
+            };
+            if last.as_ref().is_some_and(merge) {
+                continue;
+            }
+            let (reach, at) = (self.edges.reach(summary.first_ms), self.merged.len());
+            let is_first = last.is_none();
+            self.merged.push(SummaryOf { series: series as u32, is_first, summary: *summary });
+            last = Some(LastSummary { window, reach, at });
+        }
+        self.last[series] = last.map(|last| LastSummary { window, ..last });
+        (self.merged.len() - count_before) * size_of::<Summary>()
+    }
+
+    /// Returns the parts of the series, with their summaries.
+    fn into_parts(mut self) -> Vec<Parts> {
+        // Stable: the summaries of a series stay in the order of time.
+        let mut order: Vec<u32> = (0..self.merged.len() as u32).collect();
+        order.sort_by_key(|at| self.merged[*at as usize].series);
+        let ordered = || order.iter().map(|at| &self.merged[*at as usize]);
+        let all = Arc::new(ordered().map(|of| of.summary).collect());
+        let mut start = 0;
+        for run in order.chunk_by(|_, next| !self.merged[*next as usize].is_first) {
+            let end = start + run.len() as u32;
+            let series = self.merged[run[0] as usize].series as usize;
+            self.parts[series].push(Part::Summaries(Shared::new(&all, start..end)));
+            start = end;
+        }
+        self.parts
     }
 }
 
@@ -409,26 +458,4 @@ fn push_newest(parts: &mut Parts, edges: &Edges, window: Window, summaries: &[Su
         _ => parts.push(Part::Floats(Box::new(Floats { samples, starts: Vec::new() }))),
     }
     bytes
-}
-
-/// Adds the summaries of a window to the parts of a series, merged where no window of the query
-/// begins or ends. Returns the bytes of those that were not merged.
-fn push(
-    parts: &mut Parts,
-    last: &mut Option<LastSummary>,
-    edges: &Edges,
-    window: Window,
-    summaries: &[Summary],
-) -> usize {
-    let Some(first) = summaries.first() else { return 0 };
-    let continued = last.take_if(|(before, _)| before.next() == window);
-    let mut reach = continued.map_or_else(|| edges.reach(first.first_ms), |(_, reach)| reach);
-    if continued.is_none() || !matches!(parts.last(), Some(Part::Summaries(_))) {
-        parts.push(Part::Summaries(Vec::new()));
-    }
-    let Some(Part::Summaries(all)) = parts.last_mut() else { return 0 };
-    let before = all.len();
-    summaries.iter().for_each(|summary| edges.push(all, &mut reach, summary));
-    *last = Some((window, reach));
-    (all.len() - before) * size_of::<Summary>()
 }

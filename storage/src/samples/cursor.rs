@@ -200,7 +200,7 @@ impl<'a> PartsCursor<'a> {
                 None => Open::Merged { floats: self.merge(index..index + 1)?, at: 0 },
             },
             Part::Tail(tail) => {
-                let samples = tail.samples();
+                let samples = tail.items();
                 let start = samples.partition_point(|(t, _)| *t < self.start_ms);
                 Open::Raw { rest: &samples[start..], starts: &[] }
             }
@@ -294,7 +294,7 @@ impl<'a> PartsCursor<'a> {
     /// Appends the floats of a part to empty buffers.
     fn decode_floats(&self, part: &Part, scratch: &mut Scratch) -> Result<(), SourceError> {
         match part {
-            Part::Tail(tail) => scratch.push_all(tail.samples(), &[]),
+            Part::Tail(tail) => scratch.push_all(tail.items(), &[]),
             Part::Floats(floats) => scratch.push_all(&floats.samples, &floats.starts),
             Part::Column(column) => {
                 scratch.unpack(column);

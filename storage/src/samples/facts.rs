@@ -149,9 +149,9 @@ impl PartsCursor<'_> {
                 continue;
             }
             if let [Part::Summaries(summaries)] = parts {
-                read += summaries.len();
+                read += summaries.items().len();
                 let stored = |summary: &Summary| Queued { summary: *summary, is_stored: true };
-                queue.summaries.extend(summaries.iter().map(stored));
+                queue.summaries.extend(summaries.items().iter().map(stored));
                 continue;
             }
             let divided = match parts {

@@ -14,6 +14,7 @@ mod repeated;
 mod run;
 pub(crate) mod scratch;
 pub(crate) mod series_parts;
+pub(crate) mod shared;
 #[cfg(test)]
 mod tests;
 mod windows;

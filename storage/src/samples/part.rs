@@ -7,6 +7,7 @@ use model::{HistogramSample, TimeRange, prefetch};
 use smallvec::SmallVec;
 
 use super::columns::{ColumnSlot, KeptColumn};
+use super::shared::{Room, Shared};
 use crate::chunk::{ChunkError, FrameHeader};
 use crate::summary::Summary;
 
@@ -20,13 +21,13 @@ pub(crate) enum Part {
     /// Column of such frames.
     Column(Arc<KeptColumn>),
     /// Decoded floats without start timestamps; at least one.
-    Tail(Tail),
+    Tail(Shared<(i64, f64)>),
     /// Decoded floats; at least one.
     Floats(Box<Floats>),
     /// Late histograms with unknown reset hint; at least one.
     Histograms(Vec<HistogramSample>),
     /// Summaries of floats in place of them, times ascending; at least one.
-    Summaries(Vec<Summary>),
+    Summaries(Shared<Summary>),
 }
 
 /// Maximum number of bytes of a list of samples that are prefetched.
@@ -34,6 +35,8 @@ const FETCHED_BYTES: usize = 512;
 
 /// Parts of one series; mostly few, which need no heap.
 pub(crate) type Parts = SmallVec<[Part; 4]>;
+/// Buffer to which the last floats of many series are copied.
+pub(crate) type TailRoom = Room<(i64, f64)>;
 
 /// Encoded frame, and its origin.
 #[derive(Debug, Clone)]
@@ -82,22 +85,6 @@ impl Frame {
     }
 }
 
-/// Slice of floats that were copied together with others.
-#[derive(Debug, Clone)]
-pub(crate) struct Tail {
-    all: Arc<Vec<(i64, f64)>>,
-    start: u32,
-    end: u32,
-}
-
-/// Buffer to which the tails of many series are copied, so that they share one allocation.
-#[derive(Debug, Default)]
-pub(crate) struct TailRoom {
-    samples: Vec<(i64, f64)>,
-    /// Placeholder in tails until [`TailRoom::settle`].
-    pending: Arc<Vec<(i64, f64)>>,
-}
-
 /// Decoded floats, and start timestamps of the first of them; missing ones are 0.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Floats {
@@ -115,10 +102,10 @@ impl Part {
                     + run.late.as_ref().map_or(0, |late| late.bytes())
             }
             Part::Column(column) => column.bytes(),
-            Part::Tail(tail) => size_of_val(tail.samples()),
+            Part::Tail(tail) => size_of_val(tail.items()),
             Part::Floats(floats) => floats.bytes(),
             Part::Histograms(samples) => samples.iter().map(HistogramSample::memory_bytes).sum(),
-            Part::Summaries(summaries) => size_of_val(&**summaries),
+            Part::Summaries(summaries) => size_of_val(summaries.items()),
         }
     }
 
@@ -166,8 +153,8 @@ impl Part {
             }
             Part::Frame(frame) => start_of(&frame.bytes),
             // The tails before it are in the same list, which is in the CPU cache.
-            Part::Tail(tail) => start_of(tail.samples()),
-            Part::Summaries(summaries) => start_of(summaries),
+            Part::Tail(tail) => start_of(tail.items()),
+            Part::Summaries(summaries) => start_of(summaries.items()),
             Part::Floats(_) | Part::Histograms(_) => {}
         }
     }
@@ -178,10 +165,10 @@ impl Part {
             Part::Frame(frame) => frame.header.as_ref().map_or(0, |h| h.count as usize),
             Part::Run(run) => run.sample_count,
             Part::Column(column) => column.len(),
-            Part::Tail(tail) => tail.samples().len(),
+            Part::Tail(tail) => tail.items().len(),
             Part::Floats(floats) => floats.samples.len(),
             Part::Histograms(samples) => samples.len(),
-            Part::Summaries(summaries) => summaries.len(),
+            Part::Summaries(summaries) => summaries.items().len(),
         }
     }
 
@@ -190,7 +177,7 @@ impl Part {
     pub(crate) fn times(&self) -> TimeRange {
         match self {
             Part::Column(column) => TimeRange::new(column.min_ms(), column.max_ms()),
-            Part::Tail(tail) => times_of(tail.samples()),
+            Part::Tail(tail) => times_of(tail.items()),
             Part::Floats(floats) => times_of(&floats.samples),
             Part::Frame(frame) => {
                 let of_header = |h: &FrameHeader| TimeRange::new(h.min_ms, h.max_ms);
@@ -201,18 +188,29 @@ impl Part {
                 (Some(first), Some(last)) => TimeRange::new(first.timestamp_ms, last.timestamp_ms),
                 _ => TimeRange::new(0, 0),
             },
-            Part::Summaries(summaries) => match (summaries.first(), summaries.last()) {
-                (Some(first), Some(last)) => TimeRange::new(first.first_ms, last.last_ms),
-                _ => TimeRange::new(0, 0),
+            Part::Summaries(summaries) => match summaries.items() {
+                [first, .., last] => TimeRange::new(first.first_ms, last.last_ms),
+                [only] => TimeRange::new(only.first_ms, only.last_ms),
+                [] => TimeRange::new(0, 0),
             },
         }
+    }
+
+    /// Returns floats that were copied together with others.
+    pub(crate) fn tail_mut(&mut self) -> Option<&mut Shared<(i64, f64)>> {
+        if let Part::Tail(tail) = self { Some(tail) } else { None }
+    }
+
+    /// Returns summaries.
+    pub(crate) fn summaries_mut(&mut self) -> Option<&mut Shared<Summary>> {
+        if let Part::Summaries(summaries) = self { Some(summaries) } else { None }
     }
 
     /// Returns floats that were never encoded.
     #[inline]
     pub(super) fn raw(&self) -> Option<&[(i64, f64)]> {
         match self {
-            Part::Tail(tail) => Some(tail.samples()),
+            Part::Tail(tail) => Some(tail.items()),
             Part::Floats(floats) => Some(&floats.samples),
             _ => None,
         }
@@ -261,33 +259,6 @@ impl LateFloats {
 impl Floats {
     fn bytes(&self) -> usize {
         size_of_val(&*self.samples) + size_of_val(&*self.starts)
-    }
-}
-
-impl Tail {
-    /// Returns the floats; empty before [`TailRoom::settle`].
-    #[inline]
-    pub(crate) fn samples(&self) -> &[(i64, f64)] {
-        self.all.get(self.start as usize..self.end as usize).unwrap_or_default()
-    }
-}
-
-impl TailRoom {
-    /// Copies floats; the tail is filled by [`TailRoom::settle`].
-    pub(crate) fn copy(&mut self, samples: &[(i64, f64)]) -> Tail {
-        let start = self.samples.len() as u32;
-        self.samples.extend_from_slice(samples);
-        Tail { all: Arc::clone(&self.pending), start, end: self.samples.len() as u32 }
-    }
-
-    /// Fills all tails that were copied since the last call.
-    pub(crate) fn settle<'a>(&mut self, parts: impl Iterator<Item = &'a mut Part>) {
-        let all = Arc::new(std::mem::take(&mut self.samples));
-        for part in parts {
-            if let Part::Tail(tail) = part {
-                tail.all = Arc::clone(&all);
-            }
-        }
     }
 }
 

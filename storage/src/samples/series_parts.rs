@@ -15,7 +15,9 @@ use model::{SourceError, TimeRange};
 
 use super::cursor::location;
 use super::part::{Part, Parts};
+use super::shared::{Room, Shared};
 use crate::chunk::{HistogramBefore, HistogramDecoder};
+use crate::summary::Summary;
 use crate::summary::edges::Edges;
 
 /// Parts of one series.
@@ -68,34 +70,35 @@ impl SeriesParts {
         Ok(SeriesParts { parts, ranks: Some(ranks), has_histograms })
     }
 
-    /// Merges summaries of parts that follow each other, where no window begins or ends.
-    pub(crate) fn merge_summaries(&mut self, edges: &Edges) {
-        if self.ranks.is_some() || !self.parts.iter().any(Part::is_summaries) {
+    /// Merges summaries of parts that follow each other, where no window begins or ends. They are
+    /// copied to `room`.
+    pub(crate) fn merge_summaries(&mut self, edges: &Edges, room: &mut Room<Summary>) {
+        if self.ranks.is_some() || !self.has_summaries() {
             return;
         }
         let mut merged = Parts::new();
         let mut reach = edges.reach(i64::MIN);
         for part in std::mem::take(&mut self.parts) {
-            match (merged.last_mut(), part) {
-                (Some(Part::Summaries(all)), Part::Summaries(more)) => {
-                    more.iter().for_each(|summary| edges.push(all, &mut reach, summary));
-                }
-                (_, part) => {
-                    if let Part::Summaries(all) = &part
-                        && let Some(last) = all.last()
-                    {
-                        reach = edges.reach(last.first_ms);
-                    }
-                    merged.push(part);
-                }
-            }
-        }
-        for part in &mut merged {
-            if let Part::Summaries(all) = part {
-                all.shrink_to_fit();
+            let Part::Summaries(next) = part else {
+                merged.push(part);
+                continue;
+            };
+            let next = next.items();
+            if let Some(Part::Summaries(last)) = merged.last_mut() {
+                room.change_last(last, |all| {
+                    next.iter().for_each(|summary| edges.push(all, &mut reach, summary));
+                });
+            } else {
+                merged.push(Part::Summaries(room.copy(next)));
+                reach = edges.reach(next.last().map_or(i64::MIN, |last| last.first_ms));
             }
         }
         self.parts = merged;
+    }
+
+    /// Returns the summaries of all parts.
+    pub(crate) fn summaries_mut(&mut self) -> impl Iterator<Item = &mut Shared<Summary>> {
+        self.parts.iter_mut().filter_map(Part::summaries_mut)
     }
 
     /// Prefetches the columns of the parts.

@@ -124,7 +124,7 @@ fn built(parts: &[PartData], cache: &ColumnCache) -> (SeriesParts, Samples, bool
         end_ms = samples.last().expect("parts have samples").0 / 100 * 100;
         all.extend(samples);
     }
-    room.settle(built.iter_mut());
+    room.settle(built.iter_mut().filter_map(Part::tail_mut));
     let parts = SeriesParts::new(built, i64::MIN, i64::MAX, &Labels::default()).unwrap();
     are_known &= parts.is_chain();
     (parts, all.into_iter().filter(|(_, value)| !is_stale(*value)).collect(), are_known)

@@ -39,7 +39,7 @@ fn copy_or_encode(
                 }
                 Part::Tail(tail) => {
                     let (timestamps, values): (Vec<i64>, Vec<f64>) =
-                        tail.samples().iter().copied().unzip();
+                        tail.items().iter().copied().unzip();
                     chunk::encode_with_starts(&timestamps, &values, &[], &mut out);
                 }
                 Part::Floats(floats) => {

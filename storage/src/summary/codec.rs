@@ -159,9 +159,10 @@ impl<'a> StoredSummaries<'a> {
         for count in &mut common.counts {
             *count = u64::from(take_u32(rest)?);
         }
-        let mut series = Vec::new();
+        let count = take_count(rest)?;
+        let mut series = Vec::with_capacity(count);
         let (mut next_id, mut start) = (0_u32, 0_usize);
-        for _ in 0..take_count(rest)? {
+        for _ in 0..count {
             let id = next_id.checked_add(take_u32(rest)?).ok_or("series id out of range")?;
             next_id = id.checked_add(1).ok_or("series id out of range")?;
             let end = start.saturating_add(take_u32(rest)? as usize);
@@ -435,11 +436,14 @@ fn decode_series(
     }
     let mut before = Before::new(window, common);
     for slot in (0..SLOTS).filter(|slot| slots & 1 << slot != 0) {
-        let mut summary = decode_summary(scale, common.counts[slot], &mut before, rest)?;
+        let at = out.len();
+        out.push(Summary::of_one(0, 0.0));
+        let summary = &mut out[at];
+        decode_summary(scale, common.counts[slot], &mut before, rest, summary)?;
         if head & LACKS_RESETS != 0 && summary.count > 1 {
             summary.resets = f64::NAN;
         }
-        let Summary { first_ms, last_ms, .. } = summary;
+        let Summary { first_ms, last_ms, .. } = *summary;
         let is_inside = first_ms >= window.start_ms()
             && last_ms < window.end_ms()
             && slot_of(window, first_ms) == slot
@@ -447,7 +451,6 @@ fn decode_series(
         if !is_inside {
             return Err(format!("times {first_ms} to {last_ms} are outside of their bucket"));
         }
-        out.push(summary);
     }
     Ok(())
 }
@@ -526,21 +529,24 @@ fn take_times(
     Ok(step_ms)
 }
 
+/// Decodes a summary in place: copies of summaries take a while.
+#[inline]
 fn decode_summary(
     scale: u8,
     count_expected: u64,
     before: &mut Before,
     rest: &mut &[u8],
-) -> Result<Summary, String> {
+    found: &mut Summary,
+) -> Result<(), String> {
     let flags = take_byte(rest)?;
     let first_ms = plus(take_signed(rest)?, before.next_ms)?;
     let (first, first_integer) = take_value(rest, scale, before.last)?;
-    let mut found = Summary::of_one(first_ms, first);
+    *found = Summary::of_one(first_ms, first);
     found.is_ended = flags & IS_ENDED != 0;
     let mut last_integer = first_integer;
     if flags & IS_ONE == 0 {
         let is_regular = flags & IS_REGULAR != 0;
-        before.step_ms = take_times(is_regular, count_expected, before.step_ms, &mut found, rest)?;
+        before.step_ms = take_times(is_regular, count_expected, before.step_ms, found, rest)?;
         (found.last, last_integer) = take_value(rest, scale, first_integer)?;
         (found.min, found.max) = (smaller(first, found.last), larger(first, found.last));
         if flags & HAS_EXTREMES != 0 {
@@ -563,12 +569,12 @@ fn decode_summary(
             _ => take_short_float(rest)?,
         };
     }
-    let Summary { last, min, max, sum, sum_rest, resets, .. } = found;
+    let Summary { last, min, max, sum, sum_rest, resets, .. } = *found;
     let are_finite = [first, last, min, max, sum, sum_rest, resets].iter().all(|v| v.is_finite());
     if !are_finite || min > first.min(last) || max < first.max(last) {
         return Err("values out of order".to_owned());
     }
     before.next_ms = plus(found.last_ms, before.step_ms)?;
     before.last = last_integer;
-    Ok(found)
+    Ok(())
 }

@@ -176,16 +176,26 @@ impl Edges {
     /// `reach` is that of the last summary.
     #[inline]
     pub(crate) fn push(&self, summaries: &mut Vec<Summary>, reach: &mut Reach, next: &Summary) {
-        if let Some(last) = summaries.last_mut()
-            && reach.covers(next.last_ms, last.before_last_ms_with(next))
-            && let merged = last.merged(next)
-            && self.suffices(&merged)
-        {
-            *last = merged;
-        } else {
+        let last = summaries.last_mut();
+        if !last.is_some_and(|last| self.merge(last, reach, next)) {
             *reach = self.reach(next.first_ms);
             summaries.push(*next);
         }
+    }
+
+    /// Merges the summary of the next samples into the last one, whose boundaries are `reach`.
+    /// Returns false, without effect, if one divides them.
+    #[inline]
+    pub(crate) fn merge(&self, last: &mut Summary, reach: &Reach, next: &Summary) -> bool {
+        if !reach.covers(next.last_ms, last.before_last_ms_with(next)) {
+            return false;
+        }
+        let merged = last.merged(next);
+        let suffices = self.suffices(&merged);
+        if suffices {
+            *last = merged;
+        }
+        suffices
     }
 }
 

@@ -11,6 +11,7 @@ use crate::epoch::Epoch;
 use crate::keys;
 use crate::samples::part::{Floats, Part, Parts};
 use crate::samples::series_parts::SeriesParts;
+use crate::samples::shared::Room;
 use crate::window::WINDOW_MS;
 
 /// Samples of a window: gaps of times, and steps of values.
@@ -222,14 +223,16 @@ fn summaries_of_adjacent_parts_are_merged_unless_samples_are_between() {
     let merged = |parts: Vec<Part>| {
         let parts = Parts::from_vec(parts);
         let mut parts = SeriesParts::new(parts, 0, i64::MAX, &model::Labels::empty()).unwrap();
-        parts.merge_summaries(&edges);
+        let mut room = Room::default();
+        parts.merge_summaries(&edges, &mut room);
+        room.settle(parts.summaries_mut());
         let ends_of = |part: &Part| match part {
-            Part::Summaries(summaries) => ends(summaries),
+            Part::Summaries(summaries) => ends(summaries.items()),
             part => vec![(part.times().start_ms, part.times().end_ms)],
         };
         parts.iter().map(ends_of).collect::<Vec<_>>()
     };
-    let [early, late] = [0..2, 2..5].map(|windows| Part::Summaries(hours_of(windows)));
+    let [early, late] = [0..2, 2..5].map(|windows| Part::Summaries(hours_of(windows).into()));
     // The hours of the first part are not merged again.
     let all = merged(vec![early.clone(), late.clone()]);
     assert_eq!(all.len(), 1);

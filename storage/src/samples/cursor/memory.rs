@@ -183,7 +183,7 @@ impl PartsCursor<'_> {
         }
         self.open = match &self.parts.parts[part] {
             Part::Column(column) => Open::Column { column: OpenColumn::Loaded(column), at },
-            Part::Tail(tail) => Open::Raw { rest: &tail.samples()[at..], starts: &[] },
+            Part::Tail(tail) => Open::Raw { rest: &tail.items()[at..], starts: &[] },
             Part::Floats(floats) => Open::Raw {
                 rest: &floats.samples[at..],
                 starts: floats.starts.get(at..).unwrap_or_default(),
