@@ -28,9 +28,7 @@ pub(crate) fn take_count(rest: &mut &[u8]) -> Result<usize, String> {
 
 /// Takes a length and packed labels of that length, and checks them.
 pub(crate) fn take_labels(rest: &mut &[u8]) -> Result<Labels, String> {
-    let bytes = take_bytes(rest)?;
-    check_packed(bytes).map_err(|error| error.to_string())?;
-    Ok(Labels::from_checked_bytes(bytes))
+    take_packed_labels(rest).map(Labels::from_checked_bytes)
 }
 
 /// Takes a length and as many bytes.
@@ -38,4 +36,11 @@ pub(crate) fn take_bytes<'a>(rest: &mut &'a [u8]) -> Result<&'a [u8], String> {
     let len = take_varint(rest)?;
     let bytes = usize::try_from(len).ok().and_then(|len| rest.split_off(..len));
     bytes.ok_or_else(|| format!("{len} bytes are expected, {} are left", rest.len()))
+}
+
+/// Takes labels as [`take_labels`], without copying them.
+pub(crate) fn take_packed_labels<'a>(rest: &mut &'a [u8]) -> Result<&'a [u8], String> {
+    let bytes = take_bytes(rest)?;
+    check_packed(bytes).map_err(|error| error.to_string())?;
+    Ok(bytes)
 }

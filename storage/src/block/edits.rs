@@ -6,6 +6,7 @@
 use std::cmp::Ordering;
 
 use model::Labels;
+use model::labels::check_packed;
 
 use crate::varint::{push_varint, take_bytes, take_count, take_varint};
 
@@ -65,9 +66,9 @@ pub(crate) fn push_edited(before: &Labels, labels: &Labels, out: &mut Vec<u8>) {
     out.extend_from_slice(&edits.encoded);
 }
 
-/// Takes labels that were written as edits of `before` into `labels`, unchecked.
+/// Takes labels that were written as edits of `before` into `labels`, and checks them.
 ///
-/// Errors: the bytes are not edits of these labels.
+/// Errors: the bytes are not edits of these labels, or the result is no label set.
 pub(crate) fn take_edited(
     rest: &mut &[u8],
     mut before: &[u8],
@@ -80,7 +81,7 @@ pub(crate) fn take_edited(
         labels.extend_from_slice(take_bytes(rest)?);
     }
     labels.extend_from_slice(before);
-    Ok(())
+    check_packed(labels).map_err(|error| error.to_string())
 }
 
 /// Takes a length from `rest`, and as many bytes of the labels before.
@@ -135,6 +136,7 @@ mod tests {
             (&[1, 5, 0, 0], "an edit needs 5 bytes of labels, 4 are left"),
             (&[1, 3, 2, 0], "an edit needs 2 bytes of labels, 1 are left"),
             (&[1, 0, 0, 9], "9 bytes are expected, 0 are left"),
+            (&[1, 3, 1, 0], "label set is cut short"),
         ] {
             let error = take_edited(&mut &bytes[..], before.as_bytes(), &mut Vec::new());
             assert!(error.clone().unwrap_err().contains(message), "{bytes:?}: {error:?}");

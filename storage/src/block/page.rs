@@ -3,12 +3,11 @@
 //! Layout: "Page of the forward index" in `docs/formats.md`.
 
 use model::Labels;
-use model::labels::check_packed;
 
 use super::edits::{push_edited, take_edited};
 use crate::error::StoreError;
 use crate::value;
-use crate::varint::{push_varint, take_bytes, take_count};
+use crate::varint::{push_varint, take_count, take_packed_labels};
 
 /// First byte of a page whose labels are edits of those before. Earlier pages begin with the number
 /// of their series.
@@ -30,16 +29,15 @@ pub(crate) fn encode<'a>(key: &[u8], series: impl ExactSizeIterator<Item = &'a L
 
 /// Decodes the labels of a page.
 pub(crate) fn decode(key: &[u8], bytes: &[u8]) -> Result<Vec<Labels>, StoreError> {
-    decode_shared(key, bytes, |_| None)
+    decode_as(key, bytes, Labels::from_checked_bytes)
 }
 
-/// Decodes the labels of a page. Labels that `known` returns for packed bytes are shared, and need no
-/// check.
-pub(crate) fn decode_shared(
+/// Decodes the labels of a page, and converts the packed bytes of each.
+pub(crate) fn decode_as<T>(
     key: &[u8],
     bytes: &[u8],
-    mut known: impl FnMut(&[u8]) -> Option<Labels>,
-) -> Result<Vec<Labels>, StoreError> {
+    mut convert: impl FnMut(&[u8]) -> T,
+) -> Result<Vec<T>, StoreError> {
     let mut rest = value::decode(key, bytes)?;
     let is_edited = rest.first() == Some(&EDITED);
     rest = &rest[usize::from(is_edited)..];
@@ -51,17 +49,12 @@ pub(crate) fn decode_shared(
         }
         let (mut before, mut labels) = (Vec::new(), Vec::new());
         let next = |_| {
-            if is_edited {
-                std::mem::swap(&mut before, &mut labels);
-                take_edited(rest, &before, &mut labels)?;
-            } else {
-                take_bytes(rest)?.clone_into(&mut labels);
+            if !is_edited {
+                return take_packed_labels(rest).map(&mut convert);
             }
-            if let Some(shared) = known(&labels) {
-                return Ok(shared);
-            }
-            check_packed(&labels).map_err(|error| error.to_string())?;
-            Ok(Labels::from_checked_bytes(&labels))
+            std::mem::swap(&mut before, &mut labels);
+            take_edited(rest, &before, &mut labels)?;
+            Ok(convert(&labels))
         };
         (0..count).map(next).collect::<Result<Vec<_>, String>>()
     };
@@ -95,27 +88,6 @@ mod tests {
         assert_eq!(decode(KEY, &most).unwrap(), series(SERIES_MAX));
         let error = decode(KEY, &encode(KEY, series(SERIES_MAX + 1).iter())).unwrap_err();
         assert!(error.to_string().contains("129 series in a page"), "{error}");
-    }
-
-    #[test]
-    fn labels_that_are_known_are_shared() {
-        let labels = |value| Labels::from_pairs([("a", value)]);
-        let series = ["1", "2", "3"].map(labels);
-        let page = encode(KEY, series.iter());
-        let known = labels("2");
-        let find = |packed: &[u8]| (packed == known.as_bytes()).then(|| known.clone());
-        let found = decode_shared(KEY, &page, find).unwrap();
-        assert_eq!(found, series);
-        assert!(found[1].is_clone_of(&known));
-    }
-
-    #[test]
-    fn damaged_labels_are_errors() {
-        // A name of 1 byte, without its value.
-        for body in [&[0, 1, 1, 0, 0, 2, 1, b'a'][..], &[1, 2, 1, b'a']] {
-            let error = decode(KEY, &value::encode(KEY, body)).unwrap_err();
-            assert!(error.to_string().contains("label set is cut short"), "{error}");
-        }
     }
 
     proptest! {

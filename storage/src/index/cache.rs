@@ -13,7 +13,7 @@ use hashbrown::HashMap;
 use roaring::RoaringBitmap;
 
 use super::KnownLabels;
-use super::partition::{PartitionIndex, RecentPages};
+use super::partition::PartitionIndex;
 use crate::sizes::Sizes;
 use crate::window::PartitionId;
 
@@ -23,15 +23,14 @@ pub(crate) struct IndexCache {
     bytes_max: usize,
     sizes: Sizes,
     entries: Mutex<Entries>,
-    shared: Arc<IndexShared>,
+    usage: Arc<Usage>,
 }
 
-/// What the indexes of all partitions share: counters of cache hits and misses, and labels.
+/// Counters of cache hits and misses.
 #[derive(Debug, Default)]
-pub(crate) struct IndexShared {
+pub(crate) struct Usage {
     hits: AtomicU64,
     misses: AtomicU64,
-    pub(super) pages: RecentPages,
 }
 
 /// Statistics of the index cache.
@@ -61,7 +60,7 @@ struct IndexEntry {
     used: u64,
 }
 
-impl IndexShared {
+impl Usage {
     /// Counts a hit.
     pub(crate) fn hit(&self) {
         self.hits.fetch_add(1, Ordering::Relaxed);
@@ -76,7 +75,7 @@ impl IndexShared {
 impl IndexCache {
     /// Creates a cache of at most `bytes_max` bytes.
     pub(crate) fn new(bytes_max: usize, sizes: Sizes) -> IndexCache {
-        IndexCache { bytes_max, sizes, entries: Mutex::default(), shared: Arc::default() }
+        IndexCache { bytes_max, sizes, entries: Mutex::default(), usage: Arc::default() }
     }
 
     /// Returns the index of a partition with `series_count` series. The caller locks the list of
@@ -101,7 +100,7 @@ impl IndexCache {
             None => {
                 let results_max = self.bytes_max / 4;
                 let deleted = entries.deleted.get(&partition).cloned().unwrap_or_default();
-                let shared = Arc::clone(&self.shared);
+                let usage = Arc::clone(&self.usage);
                 PartitionIndex::new(
                     partition,
                     state,
@@ -109,7 +108,7 @@ impl IndexCache {
                     deleted,
                     results_max,
                     self.sizes,
-                    shared,
+                    usage,
                 )
             }
         };
@@ -183,8 +182,8 @@ impl IndexCache {
         IndexCacheStats {
             bytes: self.entries().bytes(),
             bytes_max: self.bytes_max,
-            hits: self.shared.hits.load(Ordering::Relaxed),
-            misses: self.shared.misses.load(Ordering::Relaxed),
+            hits: self.usage.hits.load(Ordering::Relaxed),
+            misses: self.usage.misses.load(Ordering::Relaxed),
         }
     }
 

@@ -23,9 +23,8 @@ use roaring::RoaringBitmap;
 use smol_str::SmolStr;
 
 use pages::LabelPage;
-pub(super) use pages::RecentPages;
 
-use super::cache::IndexShared;
+use super::cache::Usage;
 use super::ids::Ids;
 use super::postings::{decode_postings, parse_postings};
 use super::results::{MatcherRef, Resolved, Results, SelectionRef};
@@ -62,7 +61,7 @@ pub(crate) struct PartitionIndex {
     /// Runs of each metric.
     pub(crate) runs: Arc<RunIndex>,
     pub(super) sizes: Sizes,
-    shared: Arc<IndexShared>,
+    usage: Arc<Usage>,
 }
 
 /// Postings and labels.
@@ -100,11 +99,11 @@ impl PartitionIndex {
         deleted: Arc<RoaringBitmap>,
         results_max: usize,
         sizes: Sizes,
-        shared: Arc<IndexShared>,
+        usage: Arc<Usage>,
     ) -> PartitionIndex {
         let index = Arc::new(IndexContents::new(results_max));
         let runs = Arc::default();
-        PartitionIndex { partition, state, series_count, deleted, index, runs, sizes, shared }
+        PartitionIndex { partition, state, series_count, deleted, index, runs, sizes, usage }
     }
 
     /// Returns the index with more series; full pages stay valid.
@@ -137,9 +136,9 @@ impl PartitionIndex {
     /// Counts a hit or a miss.
     pub(super) fn count_lookup(&self, is_known: bool) {
         if is_known {
-            self.shared.hit();
+            self.usage.hit();
         } else {
-            self.shared.miss();
+            self.usage.miss();
         }
     }
 

@@ -4,8 +4,8 @@ use std::cmp::Ordering;
 use std::iter::Copied;
 use std::ops::Range;
 use std::slice::Iter;
+use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, Mutex, Weak};
 
 use bytes::Bytes;
 use futures::stream::{self, Stream, StreamExt, TryStreamExt};
@@ -23,26 +23,12 @@ use crate::parallel::shares::{apart, share_count};
 use crate::parallel::yielder::Yielder;
 use crate::value;
 
-/// Number of labels of another page that are compared with those of a series.
-const COMPARED_AHEAD: usize = 8;
-
 /// Labels of a page of the forward index.
 #[derive(Clone)]
 pub(super) struct LabelPage {
     labels: Arc<[Labels]>,
     /// Bytes in memory, except those of shared labels.
     pub(super) bytes: usize,
-}
-
-/// The page of each number that was decoded last, in any partition: partitions mostly have the same
-/// series at the same place.
-#[derive(Debug, Default)]
-pub(in crate::index) struct RecentPages(Mutex<Vec<Weak<[Labels]>>>);
-
-/// Position in the labels of another page.
-struct PageCursor {
-    labels: Arc<[Labels]>,
-    at: usize,
 }
 
 /// Page of the forward index as it was read.
@@ -229,11 +215,10 @@ impl PartitionIndex {
     ) -> Result<Vec<(u32, LabelPage)>, SourceError> {
         let (known, page_ids, series_count) =
             (Arc::clone(known), self.sizes.page_ids, self.series_count);
-        let shared = Arc::clone(&self.shared);
         let decode = move || {
             let decoded = |page: EncodedPage| {
                 let len = (series_count - page.number * page_ids).min(page_ids) as usize;
-                Ok((page.number, page.decode(&*known, &shared.pages, len)?))
+                Ok((page.number, page.decode(&*known, len)?))
             };
             pages.into_iter().map(decoded).collect::<Result<_, StoreError>>()
         };
@@ -254,58 +239,18 @@ impl PartitionIndex {
 }
 
 impl EncodedPage {
-    /// Decodes the first labels, shared with the known ones and with a recent page.
-    fn decode(
-        &self,
-        known: &impl KnownLabels,
-        recent: &RecentPages,
-        len: usize,
-    ) -> Result<LabelPage, StoreError> {
-        let mut recent_page = recent.page(self.number);
-        let mut shared_bytes = 0;
-        let mut labels = page::decode_shared(&self.key, &self.value, |packed| {
+    /// Decodes the first labels, shared with the known ones.
+    fn decode(&self, known: &impl KnownLabels, len: usize) -> Result<LabelPage, StoreError> {
+        let mut bytes = ENTRY_BYTES;
+        let mut labels = page::decode_as(&self.key, &self.value, |packed| {
             let shared = known.labels_of(packed);
-            shared_bytes += shared.as_ref().map_or(0, own_bytes);
-            shared.or_else(|| recent_page.next_equal(packed))
+            let is_shared = shared.is_some();
+            let labels = shared.unwrap_or_else(|| Labels::from_checked_bytes(packed));
+            bytes += labels_bytes(&labels, is_shared);
+            labels
         })?;
         labels.truncate(len);
-        let bytes = labels.iter().map(|labels| labels_bytes(labels, false)).sum::<usize>();
-        let bytes = ENTRY_BYTES + bytes.saturating_sub(shared_bytes);
-        let is_same = |recent: &[Labels]| {
-            recent.len() == labels.len()
-                && recent.iter().zip(&labels).all(|(a, b)| a.is_clone_of(b))
-        };
-        let labels = if is_same(&recent_page.labels) { recent_page.labels } else { labels.into() };
-        recent.note(self.number, &labels);
-        Ok(LabelPage { labels, bytes })
-    }
-}
-
-impl RecentPages {
-    /// Returns a cursor over the page of a number; an empty one if it is not in memory.
-    fn page(&self, number: u32) -> PageCursor {
-        let labels = lock(&self.0).get(number as usize).and_then(Weak::upgrade);
-        PageCursor { labels: labels.unwrap_or_default(), at: 0 }
-    }
-
-    /// Remembers a page while it is in memory.
-    fn note(&self, number: u32, labels: &Arc<[Labels]>) {
-        let mut pages = lock(&self.0);
-        let number = number as usize;
-        if pages.len() <= number {
-            pages.resize_with(number + 1, || Weak::<[Labels; 0]>::new());
-        }
-        pages[number] = Arc::downgrade(labels);
-    }
-}
-
-impl PageCursor {
-    /// Returns the equal labels among the next ones.
-    fn next_equal(&mut self, packed: &[u8]) -> Option<Labels> {
-        let ahead = self.labels[self.at..].iter().take(COMPARED_AHEAD);
-        let skipped = ahead.map(Labels::as_bytes).position(|labels| labels == packed)?;
-        self.at += skipped + 1;
-        Some(self.labels[self.at - 1].clone())
+        Ok(LabelPage { labels: labels.into(), bytes })
     }
 }
 
@@ -325,52 +270,6 @@ fn order_of(labels: &[&Labels]) -> Order {
 
 /// Returns the bytes that labels add to a page and its order. Shared ones are counted by their owner.
 fn labels_bytes(labels: &Labels, is_shared: bool) -> usize {
-    size_of::<Labels>() + size_of::<u32>() + if is_shared { 0 } else { own_bytes(labels) }
-}
-
-/// Returns the bytes of labels on the heap.
-fn own_bytes(labels: &Labels) -> usize {
-    labels.as_bytes().len() + 2 * size_of::<usize>()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    struct NoneKnown;
-
-    impl KnownLabels for NoneKnown {
-        fn labels_of(&self, _: &[u8]) -> Option<Labels> {
-            None
-        }
-    }
-
-    fn decoded(number: u32, values: &[&str], recent: &RecentPages) -> LabelPage {
-        let series: Vec<Labels> =
-            values.iter().map(|value| Labels::from_pairs([("a", *value)])).collect();
-        let key = Bytes::from_static(b"a key");
-        let value = Bytes::from(page::encode(&key, series.iter()));
-        let page = EncodedPage { number, key, value }.decode(&NoneKnown, recent, values.len());
-        let page = page.unwrap();
-        assert_eq!(page.labels[..], series);
-        page
-    }
-
-    #[test]
-    fn labels_are_shared_with_the_page_of_the_same_number() {
-        let recent = RecentPages::default();
-        let first = decoded(3, &["1", "2", "3", "4"], &recent);
-        let second = decoded(3, &["1", "2", "3", "4"], &recent);
-        assert!(Arc::ptr_eq(&first.labels, &second.labels));
-        // Each counts its labels: either may be evicted first.
-        assert_eq!(first.bytes, second.bytes);
-        let third = decoded(3, &["1", "new", "2", "4"], &recent);
-        for (of_first, of_third) in [(0, 0), (1, 2), (3, 3)] {
-            assert!(third.labels[of_third].is_clone_of(&first.labels[of_first]));
-        }
-        let other = decoded(2, &["1"], &recent);
-        assert!(!other.labels[0].is_clone_of(&first.labels[0]));
-        drop((first, second, third));
-        assert!(recent.page(3).labels.is_empty(), "pages are not kept");
-    }
+    let own_bytes = if is_shared { 0 } else { labels.as_bytes().len() + 2 * size_of::<usize>() };
+    size_of::<Labels>() + size_of::<u32>() + own_bytes
 }
