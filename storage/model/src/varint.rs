@@ -102,6 +102,28 @@ mod tests {
         }
     }
 
+    proptest! {
+        #[test]
+        fn any_bytes_are_taken_as_by_the_loop(bytes in prop::collection::vec(any::<u8>(), 0..14)) {
+            let (mut rest, mut expected_rest) = (&bytes[..], &bytes[..]);
+            prop_assert_eq!(take_varint(&mut rest), take_any_varint(&mut expected_rest));
+            prop_assert_eq!(rest, expected_rest);
+        }
+
+        #[test]
+        fn long_numbers_are_taken_as_by_the_loop(
+            mut bytes in prop::collection::vec(0x80_u8.., 0..11),
+            end in 0_u8..0x80,
+            after in prop::collection::vec(any::<u8>(), 0..9),
+        ) {
+            bytes.push(end);
+            bytes.extend(after);
+            let (mut rest, mut expected_rest) = (&bytes[..], &bytes[..]);
+            prop_assert_eq!(take_varint(&mut rest), take_any_varint(&mut expected_rest));
+            prop_assert_eq!(rest, expected_rest);
+        }
+    }
+
     #[test]
     fn more_than_64_bits_are_refused() {
         assert_eq!(take_varint(&mut &[0xff; 11][..]), None);

@@ -6,7 +6,9 @@
 use std::cmp::Ordering;
 
 use model::checkpoint::sort_by;
-use model::{Budget, BudgetError, Checkpoint, Labels, SourceError, TimeRange, sort_label_sets};
+use model::{
+    Budget, BudgetError, Checkpoint, Labels, Reservation, SourceError, TimeRange, sort_label_sets,
+};
 
 use crate::parallel::shares::{on_each, share_count};
 use crate::samples::part::{Part, Parts};
@@ -111,6 +113,8 @@ fn order_share(
     let mut series: Vec<(Labels, SeriesParts)> = Vec::with_capacity(found.len());
     let (mut encoded_bytes, mut column_bytes) = (0, 0);
     let mut room = Room::default();
+    // Until the summaries that they replace are freed.
+    let mut of_copies = Reservation::empty(budget);
     let mut found = found.into_iter();
     loop {
         if let Some((_, ahead)) = found.as_slice().get(PARTS_AHEAD) {
@@ -121,6 +125,7 @@ fn order_share(
         let mut parts = SeriesParts::new(parts, start_ms, end_ms, &labels)?;
         if let Some(edges) = &edges {
             parts.merge_summaries(edges, &mut room);
+            of_copies.grow(room.bytes() as u64 - of_copies.bytes())?;
         }
         if !parts.is_empty() {
             encoded_bytes += parts.bytes();

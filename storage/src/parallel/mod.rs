@@ -1,5 +1,5 @@
-//! Long loops: split among threads ([`shares`]), one after the other on some threads ([`workers`]), or
-//! interrupted for other tasks ([`yielder`]).
+//! Long loops: split among threads ([`shares`]), queued for a bounded number of threads ([`workers`]),
+//! or interrupted for other tasks ([`yielder`]).
 
 pub(crate) mod shares;
 pub(crate) mod workers;

@@ -17,7 +17,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use model::{Labels, Reservation, SourceError, TimeRange, stale_nan};
+use model::{Budget, Labels, Reservation, SourceError, TimeRange, stale_nan};
 
 use roaring::RoaringBitmap;
 
@@ -30,7 +30,7 @@ use crate::lsm::{Lsm, Scan};
 use crate::parallel::workers::Workers;
 use crate::parallel::yielder::Yielder;
 use crate::samples::part::{Floats, Part, Parts};
-use crate::samples::shared::Shared;
+use crate::samples::shared::SharedSlice;
 use crate::sizes::Sizes;
 use crate::summary::codec::StoredSummaries;
 use crate::summary::edges::{Edges, Reach, Replaced};
@@ -47,6 +47,7 @@ const RANGE_SHARE: usize = 64;
 const BATCH_BYTES: u64 = 512 << 10;
 /// Part of the series that are visited on the runtime's thread whose summaries are decoded there.
 const INLINE_SHARE: usize = 32;
+
 /// Summaries that a selection may use.
 pub(crate) struct WantedSummaries {
     pub(crate) edges: Edges,
@@ -60,7 +61,7 @@ impl WantedSummaries {
     /// Returns the summaries that a selection between `edges` may use, with the windows of the
     /// store that have samples of it in the head.
     pub(crate) fn new(edges: Edges, in_head: BTreeSet<Window>) -> WantedSummaries {
-        WantedSummaries { edges, in_head, decoding: Workers::default() }
+        WantedSummaries { edges, in_head, decoding: Workers::new() }
     }
 
     /// Returns summaries by which a series exists: of one window that sees everything.
@@ -79,18 +80,29 @@ impl WantedSummaries {
         batch: Vec<ReadSummaries>,
     ) -> Result<(Box<SummaryDecoder>, Vec<Candidate>), SourceError> {
         let count = batch.len() * decoder.labels.len().min(sizes.block_series_max);
-        let replaced = if count <= sizes.inline_series_max / INLINE_SHARE {
-            decoder.add_all(batch)
-        } else {
-            let replaced;
-            let decode = move || {
-                let replaced = decoder.add_all(batch);
-                (decoder, replaced)
-            };
-            (decoder, replaced) = self.decoding.run(decode).await?;
-            replaced
+        let is_inline = count <= sizes.inline_series_max / INLINE_SHARE;
+        let decode = move || {
+            let replaced = decoder.add_all(batch);
+            (decoder, replaced)
         };
+        let (decoder, replaced) =
+            if is_inline { decode() } else { self.decoding.run(decode).await? };
         Ok((decoder, replaced?))
+    }
+
+    /// Returns the parts of all series, many of them made outside of the threads of the runtime.
+    ///
+    /// Errors: those of the budget.
+    async fn parts(
+        &self,
+        sizes: &Sizes,
+        decoder: Box<SummaryDecoder>,
+        budget: &Budget,
+    ) -> Result<Vec<Parts>, SourceError> {
+        let _copies = Reservation::new(budget, size_of_val(&decoder.merged[..]) as u64)?;
+        let is_inline = decoder.merged.len() <= sizes.inline_series_max;
+        let parts = move || decoder.into_parts();
+        if is_inline { Ok(parts()) } else { self.decoding.run(parts).await }
     }
 
     /// Returns whether a window of the query sees a window of the store.
@@ -174,7 +186,7 @@ pub(super) async fn load(
             charge(std::mem::take(&mut decoder.added_bytes))?;
         }
     }
-    *parts = decoder.into_parts();
+    *parts = wanted.parts(source.sizes, decoder, yielder.budget()).await?;
     Ok(())
 }
 
@@ -289,7 +301,7 @@ struct LastSummary {
     window: Window,
     /// Boundaries after it.
     reach: Reach,
-    /// Its place among those of all series.
+    /// Index in [`SummaryDecoder::merged`].
     at: usize,
 }
 
@@ -297,8 +309,8 @@ struct LastSummary {
 struct SummaryOf {
     /// Index of the series.
     series: u32,
-    /// True if the window before has no summaries of the series.
-    is_first: bool,
+    /// True for the first summary of a part: the window before has none of the series.
+    begins_part: bool,
     summary: Summary,
 }
 
@@ -401,6 +413,9 @@ impl SummaryDecoder {
     /// Adds decoded summaries of a series in a window, merged where no window of the query begins or
     /// ends. Returns the bytes of those that were not merged.
     fn push_merged(&mut self, series: usize, window: Window, summaries: Range<usize>) -> usize {
+        if summaries.is_empty() {
+            return 0;
+        }
         let count_before = self.merged.len();
         let mut last = self.last[series].take_if(|last| last.window.next() == window);
         for summary in &self.summaries[summaries] {
@@ -411,8 +426,8 @@ impl SummaryDecoder {
                 continue;
             }
             let (reach, at) = (self.edges.reach(summary.first_ms), self.merged.len());
-            let is_first = last.is_none();
-            self.merged.push(SummaryOf { series: series as u32, is_first, summary: *summary });
+            let begins_part = last.is_none();
+            self.merged.push(SummaryOf { series: series as u32, begins_part, summary: *summary });
             last = Some(LastSummary { window, reach, at });
         }
         self.last[series] = last.map(|last| LastSummary { window, ..last });
@@ -427,10 +442,10 @@ impl SummaryDecoder {
         let ordered = || order.iter().map(|at| &self.merged[*at as usize]);
         let all = Arc::new(ordered().map(|of| of.summary).collect());
         let mut start = 0;
-        for run in order.chunk_by(|_, next| !self.merged[*next as usize].is_first) {
+        for run in order.chunk_by(|_, next| !self.merged[*next as usize].begins_part) {
             let end = start + run.len() as u32;
             let series = self.merged[run[0] as usize].series as usize;
-            self.parts[series].push(Part::Summaries(Shared::new(&all, start..end)));
+            self.parts[series].push(Part::Summaries(SharedSlice::new(&all, start..end)));
             start = end;
         }
         self.parts

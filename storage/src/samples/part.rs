@@ -7,7 +7,7 @@ use model::{HistogramSample, TimeRange, prefetch};
 use smallvec::SmallVec;
 
 use super::columns::{ColumnSlot, KeptColumn};
-use super::shared::{Room, Shared};
+use super::shared::{Room, SharedSlice};
 use crate::chunk::{ChunkError, FrameHeader};
 use crate::summary::Summary;
 
@@ -21,13 +21,13 @@ pub(crate) enum Part {
     /// Column of such frames.
     Column(Arc<KeptColumn>),
     /// Decoded floats without start timestamps; at least one.
-    Tail(Shared<(i64, f64)>),
+    Tail(SharedSlice<(i64, f64)>),
     /// Decoded floats; at least one.
     Floats(Box<Floats>),
     /// Late histograms with unknown reset hint; at least one.
     Histograms(Vec<HistogramSample>),
     /// Summaries of floats in place of them, times ascending; at least one.
-    Summaries(Shared<Summary>),
+    Summaries(SharedSlice<Summary>),
 }
 
 /// Maximum number of bytes of a list of samples that are prefetched.
@@ -197,12 +197,12 @@ impl Part {
     }
 
     /// Returns floats that were copied together with others.
-    pub(crate) fn tail_mut(&mut self) -> Option<&mut Shared<(i64, f64)>> {
+    pub(crate) fn tail_mut(&mut self) -> Option<&mut SharedSlice<(i64, f64)>> {
         if let Part::Tail(tail) = self { Some(tail) } else { None }
     }
 
     /// Returns summaries.
-    pub(crate) fn summaries_mut(&mut self) -> Option<&mut Shared<Summary>> {
+    pub(crate) fn summaries_mut(&mut self) -> Option<&mut SharedSlice<Summary>> {
         if let Part::Summaries(summaries) = self { Some(summaries) } else { None }
     }
 

@@ -15,7 +15,7 @@ use model::{SourceError, TimeRange};
 
 use super::cursor::location;
 use super::part::{Part, Parts};
-use super::shared::{Room, Shared};
+use super::shared::{Room, SharedSlice};
 use crate::chunk::{HistogramBefore, HistogramDecoder};
 use crate::summary::Summary;
 use crate::summary::edges::Edges;
@@ -70,10 +70,14 @@ impl SeriesParts {
         Ok(SeriesParts { parts, ranks: Some(ranks), has_histograms })
     }
 
-    /// Merges summaries of parts that follow each other, where no window begins or ends. They are
-    /// copied to `room`.
+    /// Merges summaries of parts that follow each other, where no window begins or ends. All summaries
+    /// are copied to `room`: a few would hold those of their whole day.
     pub(crate) fn merge_summaries(&mut self, edges: &Edges, room: &mut Room<Summary>) {
-        if self.ranks.is_some() || !self.has_summaries() {
+        if !self.has_summaries() {
+            return;
+        }
+        if self.ranks.is_some() {
+            self.summaries_mut().for_each(|slice| *slice = room.copy(slice.items()));
             return;
         }
         let mut merged = Parts::new();
@@ -97,7 +101,7 @@ impl SeriesParts {
     }
 
     /// Returns the summaries of all parts.
-    pub(crate) fn summaries_mut(&mut self) -> impl Iterator<Item = &mut Shared<Summary>> {
+    pub(crate) fn summaries_mut(&mut self) -> impl Iterator<Item = &mut SharedSlice<Summary>> {
         self.parts.iter_mut().filter_map(Part::summaries_mut)
     }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 /// Slice of items that were collected together with those of other series.
 #[derive(Debug)]
-pub(crate) struct Shared<T> {
+pub(crate) struct SharedSlice<T> {
     all: Arc<Vec<T>>,
     start: u32,
     end: u32,
@@ -19,10 +19,10 @@ pub(crate) struct Room<T> {
     pending: Arc<Vec<T>>,
 }
 
-impl<T> Shared<T> {
+impl<T> SharedSlice<T> {
     /// Returns a slice of items, by index.
-    pub(crate) fn new(all: &Arc<Vec<T>>, Range { start, end }: Range<u32>) -> Shared<T> {
-        Shared { all: Arc::clone(all), start, end }
+    pub(crate) fn new(all: &Arc<Vec<T>>, Range { start, end }: Range<u32>) -> SharedSlice<T> {
+        SharedSlice { all: Arc::clone(all), start, end }
     }
 
     /// Returns the items; none before [`Room::settle`].
@@ -32,16 +32,16 @@ impl<T> Shared<T> {
     }
 }
 
-impl<T> Clone for Shared<T> {
-    fn clone(&self) -> Shared<T> {
-        Shared { all: Arc::clone(&self.all), ..*self }
+impl<T> Clone for SharedSlice<T> {
+    fn clone(&self) -> SharedSlice<T> {
+        SharedSlice { all: Arc::clone(&self.all), ..*self }
     }
 }
 
-impl<T> From<Vec<T>> for Shared<T> {
-    fn from(items: Vec<T>) -> Shared<T> {
+impl<T> From<Vec<T>> for SharedSlice<T> {
+    fn from(items: Vec<T>) -> SharedSlice<T> {
         let end = items.len() as u32;
-        Shared { all: Arc::new(items), start: 0, end }
+        SharedSlice { all: Arc::new(items), start: 0, end }
     }
 }
 
@@ -53,10 +53,10 @@ impl<T> Default for Room<T> {
 
 impl<T: Clone> Room<T> {
     /// Copies items; the slice is filled by [`Room::settle`].
-    pub(crate) fn copy(&mut self, items: &[T]) -> Shared<T> {
+    pub(crate) fn copy(&mut self, items: &[T]) -> SharedSlice<T> {
         let start = self.items.len() as u32;
         self.items.extend_from_slice(items);
-        Shared::new(&self.pending, start..self.items.len() as u32)
+        SharedSlice::new(&self.pending, start..self.items.len() as u32)
     }
 
     /// Returns the bytes of the items that were copied since [`Room::settle`].
@@ -65,17 +65,27 @@ impl<T: Clone> Room<T> {
     }
 
     /// Lets the last copied slice end where `change` lets the items end.
-    pub(crate) fn change_last(&mut self, last: &mut Shared<T>, change: impl FnOnce(&mut Vec<T>)) {
+    ///
+    /// Panics: another slice was copied later.
+    pub(crate) fn change_last(
+        &mut self,
+        last: &mut SharedSlice<T>,
+        change: impl FnOnce(&mut Vec<T>),
+    ) {
+        let is_last = last.end as usize == self.items.len();
+        assert!(is_last && Arc::ptr_eq(&last.all, &self.pending), "the slice is not the last one");
         change(&mut self.items);
         last.end = self.items.len() as u32;
     }
 
     /// Fills all slices that were copied since the last call. Other slices stay as they are.
-    pub(crate) fn settle<'a>(&mut self, slices: impl Iterator<Item = &'a mut Shared<T>>)
+    pub(crate) fn settle<'a>(&mut self, slices: impl Iterator<Item = &'a mut SharedSlice<T>>)
     where
         T: 'a,
     {
-        let all = Arc::new(std::mem::take(&mut self.items));
+        let mut all = std::mem::take(&mut self.items);
+        all.shrink_to_fit();
+        let all = Arc::new(all);
         for slice in slices.filter(|slice| Arc::ptr_eq(&slice.all, &self.pending)) {
             slice.all = Arc::clone(&all);
         }
@@ -98,6 +108,6 @@ mod tests {
         let mut third = room.copy(&[6]);
         room.settle([&mut first, &mut third].into_iter());
         assert_eq!((first.items(), third.items()), (&[1, 2][..], &[6][..]));
-        assert_eq!(Shared::from(vec![7]).items(), [7]);
+        assert_eq!(SharedSlice::from(vec![7]).items(), [7]);
     }
 }

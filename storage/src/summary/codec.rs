@@ -529,7 +529,7 @@ fn take_times(
     Ok(step_ms)
 }
 
-/// Decodes a summary in place: copies of summaries take a while.
+/// Decodes a summary in place: a copy would wait for the store of its last, narrow field.
 #[inline]
 fn decode_summary(
     scale: u8,

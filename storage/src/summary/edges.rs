@@ -184,7 +184,7 @@ impl Edges {
     }
 
     /// Merges the summary of the next samples into the last one, whose boundaries are `reach`.
-    /// Returns false, without effect, if one divides them.
+    /// Returns false, without effect, if one divides them or the result would lack a wanted fact.
     #[inline]
     pub(crate) fn merge(&self, last: &mut Summary, reach: &Reach, next: &Summary) -> bool {
         if !reach.covers(next.last_ms, last.before_last_ms_with(next)) {

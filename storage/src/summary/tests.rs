@@ -225,6 +225,7 @@ fn summaries_of_adjacent_parts_are_merged_unless_samples_are_between() {
         let mut parts = SeriesParts::new(parts, 0, i64::MAX, &model::Labels::empty()).unwrap();
         let mut room = Room::default();
         parts.merge_summaries(&edges, &mut room);
+        assert!(room.bytes() > 0, "slices of other allocations stay");
         room.settle(parts.summaries_mut());
         let ends_of = |part: &Part| match part {
             Part::Summaries(summaries) => ends(summaries.items()),
