@@ -1,7 +1,7 @@
 //! Slots of columns, and the limit of their total size.
 //!
-//! A selection whose columns exceed the limit adds none: each new column would evict another one of
-//! the same selection, so the next query would find none.
+//! A selection whose columns exceed the limit evicts none: each new column would evict another one of
+//! the same selection, so the next query would find none. It adds columns while there is room.
 //!
 //! Eviction is second chance: a column that was read since the last check is kept once more; the
 //! others are evicted in order of insertion until the limit is met.
@@ -94,8 +94,8 @@ pub(crate) struct ColumnCache {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct SelectionColumns<'a> {
     cache: &'a ColumnCache,
-    /// Whether decoded columns are cached.
-    are_kept: bool,
+    /// Whether decoded columns may evict others.
+    may_evict: bool,
 }
 
 /// Memory that counts in the cache and holds columns of it.
@@ -300,7 +300,7 @@ impl ColumnCache {
 
     /// Returns the access for a selection whose columns have at least `bytes` in total.
     pub(crate) fn for_selection(&self, bytes: usize) -> SelectionColumns<'_> {
-        SelectionColumns { cache: self, are_kept: bytes <= self.bytes_max }
+        SelectionColumns { cache: self, may_evict: bytes <= self.bytes_max }
     }
 
     /// Returns the maximum size; 0 if nothing is cached.
@@ -359,6 +359,12 @@ impl ColumnCache {
         }
         self.admit(column_slot.entry());
         kept
+    }
+
+    /// Returns whether a column fits without evicting others.
+    fn has_room(&self, column: &Column) -> bool {
+        let bytes = self.account.bytes.load(Ordering::Relaxed) + column.bytes() + ENTRY_BYTES;
+        bytes <= self.bytes_max
     }
 
     /// Wraps a column, whose bytes count in the cache until it is dropped.
@@ -459,11 +465,13 @@ impl ColumnCache {
 }
 
 impl SelectionColumns<'_> {
-    /// Returns a decoded column, and puts it in its slot if the columns of the selection are cached.
+    /// Returns a decoded column, and puts it in its slot, unless the cache is full and the selection
+    /// evicts no others.
     pub(crate) fn add(self, column_slot: &ColumnSlot, column: Column) -> Arc<KeptColumn> {
-        match self.are_kept {
-            true => self.cache.put(column_slot, column),
-            false => self.cache.charged(column),
+        if self.may_evict || self.cache.has_room(&column) {
+            self.cache.put(column_slot, column)
+        } else {
+            self.cache.charged(column)
         }
     }
 }

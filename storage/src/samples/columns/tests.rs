@@ -399,20 +399,24 @@ fn all_of_many_steps_between_samples_are_filled() {
 }
 
 #[test]
-fn a_selection_with_more_columns_than_the_cache_keeps_none_and_evicts_none() {
-    let cache = ColumnCache::new(20_000);
+fn a_selection_with_more_columns_than_the_cache_fills_it_and_evicts_none() {
+    let one = ColumnCache::new(usize::MAX);
+    let _kept = one.for_selection(0).add(&ColumnSlot::Frames(Arc::default()), column());
+    let bytes = one.stats().bytes;
+    let cache = ColumnCache::new(2 * bytes);
     let slots: Vec<ColumnSlot> = (0..3).map(|_| ColumnSlot::Frames(Arc::default())).collect();
-    let small = cache.for_selection(20_000);
+    let (small, large) = (cache.for_selection(2 * bytes), cache.for_selection(2 * bytes + 1));
     drop(small.add(&slots[0], column()));
-    let bytes = cache.stats().bytes;
-    let large = cache.for_selection(20_001);
+    drop(large.add(&slots[1], column()));
     for _ in 0..100 {
-        let lent = large.add(&slots[1], column());
-        assert_eq!(cache.stats().bytes, 2 * bytes, "it counts while it is held");
+        let lent = large.add(&slots[2], column());
+        assert_eq!(cache.stats().bytes, 3 * bytes, "it counts while it is held");
         drop(lent);
     }
-    assert!(slots[0].column().is_some() && slots[1].column().is_none());
-    assert_eq!((cache.stats().bytes, cache.stats().evictions), (bytes, 0));
+    let are_kept = || slots.iter().map(|slot| slot.column().is_some()).collect::<Vec<_>>();
+    assert_eq!(are_kept(), [true, true, false]);
+    assert_eq!((cache.stats().bytes, cache.stats().evictions), (2 * bytes, 0));
     drop(small.add(&slots[2], column()));
     assert!(slots[2].column().is_some());
+    assert_eq!(cache.stats().evictions, 1);
 }
