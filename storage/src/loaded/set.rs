@@ -16,7 +16,7 @@ use crate::summary::edges::Edges;
 pub(crate) struct LoadedSet {
     pub(crate) loaded: Arc<LoadedSeries>,
     pub(crate) range: TimeRange,
-    /// Caches decoded columns, unless they exceed its limit.
+    /// Caches decoded columns. Those of a set that exceeds its limit evict no others.
     pub(crate) columns: Arc<ColumnCache>,
     /// Memory charge, released on drop.
     pub(crate) _charge: Reservation,
