@@ -106,6 +106,13 @@ impl LookTimes {
         StepRanges::new(after_ms, span_ms, self.step_ms, only_newest)
     }
 
+    /// Returns whether `count` steps from a step on look at times outside of all windows.
+    #[inline]
+    pub fn are_outside(&self, windows: &Windows, first_step: usize, count: usize) -> bool {
+        let next = windows.count_before(self.time(first_step));
+        next == windows.count || windows.after_ms(next) >= self.time(first_step + count - 1)
+    }
+
     /// Returns the windows of all steps; `None` if they are empty, or all at one time.
     #[inline]
     pub fn windows(&self, span_ms: i64) -> Option<Windows> {

@@ -140,23 +140,26 @@ fn roll_up(
     if rollup.call.function.id == FunctionId::Rollup(RollupFunction::Absent) {
         return functions::absent(ctx, &operator, &rollup.call.args[rollup.range_index]);
     }
-    let operator: Box<dyn VectorOperator> = Box::new(operator);
-    if ctx.delayed_name_removal { Ok(Operand::Vector(operator)) } else { distinct(ctx, operator) }
+    if ctx.delayed_name_removal {
+        return Ok(Operand::Vector(Box::new(operator)));
+    }
+    distinct(ctx, operator)
 }
 
 /// Rejects series with the same labels after their names are dropped.
 ///
 /// Source: the check of range vector calls in Prometheus without delayed name removal, which
 /// rejects two such series even without a common step.
-fn distinct(ctx: &Context, operator: Box<dyn VectorOperator>) -> Result<Operand, QueryError> {
+fn distinct(ctx: &Context, mut operator: RollupOperator) -> Result<Operand, QueryError> {
     if operator.is_sorted() {
-        return Ok(Operand::Vector(operator));
+        return Ok(Operand::Vector(Box::new(operator)));
     }
-    let all = all_series(&*operator);
+    let all = all_series(&operator);
     if !repeats(ctx, operator.series(), &all)? {
-        return Ok(Operand::Vector(operator));
+        return Ok(Operand::Vector(Box::new(operator)));
     }
-    let matrix = materialize(ctx, &*operator)?;
+    operator.see_all_steps();
+    let matrix = materialize(ctx, &operator)?;
     let present: Vec<u32> = all.into_iter().filter(|i| matrix.has_any(*i as usize)).collect();
     if repeats(ctx, matrix.series(), &present)? {
         return Err(QueryError::Execution(SAME_LABELSET.to_owned()));

@@ -11,6 +11,7 @@ use crate::parse::ast::{
 };
 use crate::plan::cost;
 use crate::plan::invariance::{self, Invariance};
+use crate::plan::seen::mark_seen;
 use crate::plan::windows::{unite, windows_of_lookup, windows_of_range};
 use crate::plan::{
     Aggregation, InfoSelector, Lookup, LookupValue, Node, NodeKind, Plan, PlanOptions, RangeInput,
@@ -347,7 +348,7 @@ impl Planner<'_> {
         self.bucketless.push(None);
         let selector = self.selections.len() - 1;
         let value = LookupValue::FloatTimestamp;
-        let lookup = Lookup { selector, times, reach, value, drops_name: false };
+        let lookup = Lookup { selector, times, reach, value, drops_name: false, seen: None };
         args.push(Node {
             kind: NodeKind::Lookup(lookup),
             value_type: ValueType::Vector,
@@ -460,7 +461,7 @@ impl Planner<'_> {
             self.selections[selector].only_newest = true;
         }
         let drops_name = matches!(value, LookupValue::Timestamp | LookupValue::StartTimestamp);
-        let lookup = Lookup { selector, times, reach, value, drops_name };
+        let lookup = Lookup { selector, times, reach, value, drops_name, seen: None };
         if !self.options.needs_samples {
             self.selections[selector].windows = windows_of_lookup(&lookup);
         }
@@ -497,7 +498,7 @@ impl Planner<'_> {
         let reach = Reach { back_ms, ahead_ms: margin.ahead_ms };
         let mode = selector.mode;
         let origin = RangeOrigin::Selector(self.select(selector, times, reach, scope.buckets));
-        Ok(RangeInput { origin, times, range_ms, mode, margin, span })
+        Ok(RangeInput { origin, times, range_ms, mode, margin, span, seen: None })
     }
 
     fn subquery(
@@ -524,8 +525,11 @@ impl Planner<'_> {
         // Functions look for counter resets in the inner values, which needs buckets.
         let buckets = BucketUse::Needed;
         let scope = Scope { steps: inner_steps, buckets, is_once: false, is_range };
-        let inner = self.visit(&subquery.expr, scope)?;
+        let mut inner = self.visit(&subquery.expr, scope)?;
         let inner = if grid.is_some() {
+            if !self.options.needs_samples {
+                mark_seen(&mut inner, times, range_ms);
+            }
             Some(Box::new(inner))
         } else {
             self.selections.truncate(selections);
@@ -534,7 +538,8 @@ impl Planner<'_> {
         };
         let margin = Reach { back_ms: 0, ahead_ms: 0 };
         let origin = RangeOrigin::Subquery(inner);
-        Ok(RangeInput { origin, times, range_ms, mode: RangeMode::Plain, margin, span })
+        let mode = RangeMode::Plain;
+        Ok(RangeInput { origin, times, range_ms, mode, margin, span, seen: None })
     }
 
     fn times(

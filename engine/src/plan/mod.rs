@@ -10,9 +10,10 @@ mod explain;
 mod info;
 mod invariance;
 mod meters;
+mod seen;
 mod windows;
 
-use model::Selection;
+use model::{Selection, Windows};
 
 use crate::annotations::Annotations;
 use crate::parse::ast::{AggregateOp, Binary, Call, Expr, ExprKind, RangeMode, Span, ValueType};
@@ -38,7 +39,7 @@ pub struct PlanOptions {
     pub subquery_step_ms: i64,
     /// Maximum steps of the query and of each subquery.
     pub steps_max: u64,
-    /// True if facts of windows must not replace samples.
+    /// True if facts of windows must not replace samples, and no step may be left out.
     pub needs_samples: bool,
 }
 
@@ -122,6 +123,8 @@ pub struct Lookup {
     pub value: LookupValue,
     /// True if the metric name is removed.
     pub drops_name: bool,
+    /// Ranges of a subquery outside of which no look time matters, if there are gaps between them.
+    pub seen: Option<Windows>,
 }
 
 /// Value that a lookup returns.
@@ -167,6 +170,8 @@ pub struct RangeInput {
     pub margin: Reach,
     /// Position in the query.
     pub span: Span,
+    /// Ranges of a subquery outside of which no look time matters, if there are gaps between them.
+    pub seen: Option<Windows>,
 }
 
 /// Source of the samples of a range.

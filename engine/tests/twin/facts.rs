@@ -23,8 +23,8 @@ struct KnowingCursor {
     unknown: u64,
 }
 
-/// Reads all samples of a cursor.
-fn knowing<'a>(mut inner: Box<dyn Cursor + 'a>, unknown: u64) -> Box<dyn Cursor + 'a> {
+/// Reads all samples of a cursor. The facts of every n-th window are unknown.
+pub(crate) fn knowing<'a>(mut inner: Box<dyn Cursor + 'a>, unknown: u64) -> Box<dyn Cursor + 'a> {
     let (mut batch, mut samples) = (SampleBatch::new(), Vec::new());
     while {
         batch.clear();

@@ -10,6 +10,7 @@ mod gaps;
 mod mixed;
 mod naive;
 mod ranges;
+mod seen;
 mod subranges;
 mod wrapped;
 

@@ -212,10 +212,16 @@ pub(super) struct Ranges {
 }
 
 impl Ranges {
-    /// Returns the ranges that steps read, if there are gaps between them.
-    pub(super) fn step_ranges(&self) -> Option<StepRanges> {
+    /// Returns the ranges that steps read, or that steps in `seen` read together, if there are gaps
+    /// between them.
+    pub(super) fn step_ranges(&self, seen: Option<Windows>) -> Option<StepRanges> {
         let back_ms = self.range_ms.saturating_add(self.margin.back_ms);
-        self.times.step_ranges(Reach { back_ms, ..self.margin }, false)
+        let together = || {
+            let Windows { span_ms, step_ms, .. } = seen?;
+            let after_ms = seen?.after_ms(0).saturating_sub(back_ms);
+            StepRanges::new(after_ms, span_ms.saturating_add(back_ms), step_ms, false)
+        };
+        self.times.step_ranges(Reach { back_ms, ..self.margin }, false).or_else(together)
     }
 
     /// Returns the windows of `count` steps from a step on; `None` if steps may need samples

@@ -47,6 +47,8 @@ pub(super) struct GridFeed<'a> {
     reader: Box<dyn TileReader + 'a>,
     steps: Steps,
     width: usize,
+    /// Ranges that the outer steps read, if there are gaps between them.
+    ranges: Option<StepRanges>,
     row_count: usize,
     next_step: usize,
     tile: Option<(Tile, Reservation)>,
@@ -121,6 +123,7 @@ impl<'a> Feed<'a> {
                 reader: operator.open(series),
                 steps: operator.steps(),
                 width: ctx.tile_shape_for(operator.steps()).steps,
+                ranges: step_ranges,
                 row_count: series.len(),
                 next_step: 0,
                 tile: None,
@@ -223,6 +226,20 @@ impl GridFeed<'_> {
         (pulled_count / usize::try_from(inner_count).unwrap_or(usize::MAX)).max(1)
     }
 
+    /// Returns the width of the next tile. In a gap longer than a tile, it is such that a later tile
+    /// begins with the first step of the next range.
+    fn next_width(&self) -> usize {
+        let width = self.width.min(self.steps.count - self.next_step);
+        let Some(ranges) = self.ranges else { return width };
+        let time_ms = self.steps.time(self.next_step);
+        let (after_ms, _) = ranges.from(time_ms);
+        let gap = after_ms.saturating_sub(time_ms).div_euclid(self.steps.step_ms) + 1;
+        match usize::try_from(gap) {
+            Ok(gap) if gap > width => (gap - 1) % width + 1,
+            _ => width,
+        }
+    }
+
     /// Calls `push` with the values of each row up to `until_ms`, and possibly with later values.
     pub(super) fn pull(
         &mut self,
@@ -232,6 +249,7 @@ impl GridFeed<'_> {
     ) -> Result<(), QueryError> {
         let steps = self.steps;
         while self.next_step < steps.count && steps.time(self.next_step) <= until_ms {
+            let width = self.next_width();
             let (tile, _reservation) = match &mut self.tile {
                 Some(tile) => tile,
                 None => {
@@ -240,7 +258,6 @@ impl GridFeed<'_> {
                     self.tile.insert((Tile::new(shape), reservation))
                 }
             };
-            let width = self.width.min(steps.count - self.next_step);
             self.reader.next_tile(width, tile)?;
             let _histograms = Reservation::new(&self.ctx.budget, tile.histogram_bytes())?;
             for row in 0..self.row_count {

@@ -26,7 +26,7 @@ mod trend;
 
 use std::sync::{Arc, Mutex};
 
-use model::{Reservation, SampleBatch, SeriesSet, WindowFacts};
+use model::{Reservation, SampleBatch, SeriesSet, WindowFacts, Windows};
 
 use crate::annotations::Cause;
 use crate::catalog::{self, Function, Histograms, Names, RangeModes};
@@ -107,6 +107,8 @@ pub struct RollupOperator {
     takes_histograms: bool,
     /// True if samples with histograms may lead to a result with histograms.
     gives_histograms: bool,
+    /// Windows outside of which no look time matters.
+    seen: Option<Windows>,
     /// Buffers of finished readers for reuse: the operating system would have to zero new memory.
     spare: Mutex<Vec<Spare>>,
     _reservation: Reservation,
@@ -150,7 +152,14 @@ impl RollupOperator {
         let ranges = ranges(&rollup.input);
         let how = Method { kernel, histograms: function.histograms, note, cause };
         let drops_name = function.names != Names::Kept;
-        RollupOperator::build(ctx, steps, origin, ranges, how, drops_name)
+        let mut operator = RollupOperator::build(ctx, steps, origin, ranges, how, drops_name)?;
+        operator.seen = rollup.input.seen.filter(|_| !operator.has_effects());
+        Ok(operator)
+    }
+
+    /// Declares that all steps matter.
+    pub fn see_all_steps(&mut self) {
+        self.seen = None;
     }
 
     /// Returns the operator of a `smoothed` instant selector at `span`.
@@ -189,6 +198,11 @@ impl RollupOperator {
         RollupOperator::build(ctx, steps, origin, ranges(input), how, false)
     }
 
+    /// Returns whether `count` steps from a step on do not matter.
+    fn is_unseen(&self, first_step: usize, count: usize) -> bool {
+        self.seen.is_some_and(|seen| self.ranges.times.are_outside(&seen, first_step, count))
+    }
+
     fn build(
         ctx: &Context,
         steps: Steps,
@@ -207,6 +221,7 @@ impl RollupOperator {
         let is_subquery = matches!(origin, Origin::Operator(_));
         Ok(RollupOperator {
             gives_histograms: histograms == Histograms::Kept,
+            seen: None,
             mixing: Mixing::new(&kernel, histograms, ctx.uses_start_timestamps, is_subquery, cause),
             takes_histograms: origin.has_histograms(),
             ctx: ctx.clone(),

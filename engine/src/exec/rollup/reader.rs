@@ -27,7 +27,7 @@ impl RollupOperator {
             &self.origin,
             self.takes_histograms,
             series,
-            self.ranges.step_ranges(),
+            self.ranges.step_ranges(self.seen),
             batch,
             facts,
         );
@@ -103,6 +103,11 @@ impl<K: Kernel> TileReader for RollupReader<'_, K> {
         let budget = &operator.ctx.budget;
         budget.check()?;
         tile.reset(rows.len(), step_count);
+        // Rows that read samples hold those since the last tile.
+        if operator.is_unseen(*step, step_count) && rows.iter().all(|row| row.wanted.is_some()) {
+            *step += step_count;
+            return Ok(());
+        }
         let until_ms = operator.ranges.until_ms(*step + step_count - 1);
         let is_last = *step + step_count >= operator.steps.count;
         let mut intake = match feed {

@@ -37,12 +37,14 @@ impl InstantSelector {
         ctx: &Context,
         set: Arc<dyn SeriesSet>,
         steps: Steps,
-        lookup: Lookup,
+        mut lookup: Lookup,
     ) -> Result<InstantSelector, QueryError> {
         let bytes = set.len() * size_of::<SeriesMeta>();
         let reservation = Reservation::new(&ctx.budget, bytes as u64)?;
         let series = OutputSeries::of_set(ctx, &*set, lookup.drops_name);
         let has_histograms = set.has_any_histograms();
+        // Other operators may report histograms at any step.
+        lookup.seen = lookup.seen.filter(|_| !has_histograms);
         let ctx = ctx.clone();
         Ok(InstantSelector {
             ctx,
@@ -229,6 +231,10 @@ impl TileReader for InstantReader<'_> {
     fn next_tile(&mut self, step_count: usize, tile: &mut Tile) -> Result<(), QueryError> {
         tile.reset(self.rows.len(), step_count);
         let lookup = &self.selector.lookup;
+        if lookup.seen.is_some_and(|seen| lookup.times.are_outside(&seen, self.step, step_count)) {
+            self.step += step_count;
+            return Ok(());
+        }
         let times = LookupSteps {
             first_ms: lookup.times.time(self.step),
             step_ms: lookup.times.step_ms,
