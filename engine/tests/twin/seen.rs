@@ -18,7 +18,8 @@ use crate::data::{Case, LOOKBACK_MS, cases, data};
 use crate::facts::knowing;
 use crate::wrapped::Wrapped;
 
-/// Returns the rows with the bits of their values and the annotations, or the error.
+/// Returns the rows with the bits of their values and the annotations, or the error; all NaN are
+/// one.
 fn answer(case: &Case, source: &Arc<dyn Source>, query: &str, computes_all: bool) -> String {
     let engine = Engine::new(EngineOptions {
         // Each function then compares the labels of all series.
@@ -39,10 +40,11 @@ fn answer(case: &Case, source: &Arc<dyn Source>, query: &str, computes_all: bool
         Err(error) => return error.to_string(),
     };
     let Value::Grid { rows, .. } = output.value else { panic!("no grid") };
+    let bits = |value: f64| if value.is_nan() { f64::NAN.to_bits() } else { value.to_bits() };
     let rows: Vec<_> = rows
         .iter()
         .map(|row| {
-            let cell = |step| row.is_present(step).then(|| row.values[step].to_bits());
+            let cell = |step| row.is_present(step).then(|| bits(row.values[step]));
             (&row.labels, (0..case.count).map(cell).collect::<Vec<_>>())
         })
         .collect();

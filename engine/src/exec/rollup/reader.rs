@@ -103,7 +103,7 @@ impl<K: Kernel> TileReader for RollupReader<'_, K> {
         let budget = &operator.ctx.budget;
         budget.check()?;
         tile.reset(rows.len(), step_count);
-        // Rows that read samples hold those since the last tile.
+        // Rows that read samples would have to hold those of all tiles that were skipped.
         if operator.is_unseen(*step, step_count) && rows.iter().all(|row| row.wanted.is_some()) {
             *step += step_count;
             return Ok(());
