@@ -25,9 +25,9 @@ use crate::lsm::{Access, Lsm, store_error, tracing_account, view_of};
 
 /// Bytes that one request of a scan fetches, or its whole range: scans end where the wanted keys
 /// do. SlateDB's default is one block.
-const READ_AHEAD_BYTES: usize = 4 << 20;
+const READ_AHEAD_BYTES: usize = 6 << 20;
 /// Maximum number of requests of one scan in flight.
-const FETCH_TASKS_MAX: usize = 3;
+const FETCH_TASKS_MAX: usize = 2;
 /// Maximum number of ends of SSTs that one read fetches at once.
 const TAIL_FETCHES_MAX: usize = 8;
 
