@@ -53,8 +53,8 @@ pub struct Sizes {
     pub(crate) metric_scans_max: usize,
     /// Maximum number of leftovers of a crash that one round tries to delete.
     pub(crate) orphans_per_round: usize,
-    /// Bytes of a part in the disk cache: a quarter of what is read ahead. The number of a part
-    /// counts in it, so it must not change between processes that use the same folder.
+    /// Bytes of a part in the disk cache. The number of a part counts in it, so it must not change
+    /// between processes that use the same folder.
     pub(crate) cache_part_bytes: u64,
     /// Interval at which a follower polls for a newer manifest.
     pub(crate) follow_interval: Duration,

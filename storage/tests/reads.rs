@@ -207,6 +207,23 @@ fn one_metric_among_many_takes_few_reads() {
 }
 
 #[test]
+fn long_ranges_are_read_in_pieces() {
+    run(async {
+        let memory = SharedMemory::default();
+        let store = Store::open_in(&memory, options()).await.expect("a store can be opened");
+        // Blocks of some 7 MB.
+        fill(&store, 1, 1300).await;
+        settle(&memory, store).await;
+        let wanted = selection(vec![equal("__name__", "wanted_total")], 0, DAY_MS - 1);
+        let (cost, found) = cold(&memory, &wanted).await;
+        println!("{cost:?}");
+        assert_eq!(found, 1300);
+        // The end of the file, and two pieces.
+        assert_eq!(cost.reads, 3, "{cost:?}");
+    });
+}
+
+#[test]
 fn panels_that_load_at_the_same_time_share_their_reads() {
     let memory = SharedMemory::default();
     let times = (9 * HOUR_MS, 15 * HOUR_MS - 1);
