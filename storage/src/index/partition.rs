@@ -18,7 +18,7 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use futures::stream::{self, StreamExt, TryStreamExt};
 use hashbrown::HashMap;
-use model::{MatchOp, Matcher, SourceError};
+use model::{Labels, MatchOp, Matcher, SourceError};
 use roaring::RoaringBitmap;
 use smol_str::SmolStr;
 
@@ -465,11 +465,29 @@ impl PartitionIndex {
         matchers: &[Matcher],
         yielder: &mut Yielder,
     ) -> Result<Arc<Resolved>, SourceError> {
-        if let Some(known) = self.known_series(&SelectionRef::of(matchers)) {
-            self.count_lookup(true);
-            return Ok(known);
+        match self.kept_series(matchers) {
+            Some(kept) => Ok(kept),
+            None => Box::pin(self.find_series(lsm, known, matchers, yielder)).await,
         }
-        Box::pin(self.find_series(lsm, known, matchers, yielder)).await
+    }
+
+    /// Returns the series that pass all matchers, if an earlier query has resolved them. Counts them
+    /// as a hit.
+    pub(crate) fn kept_series(&self, matchers: &[Matcher]) -> Option<Arc<Resolved>> {
+        let kept = self.known_series(&SelectionRef::of(matchers))?;
+        self.count_lookup(true);
+        Some(kept)
+    }
+
+    /// Keeps all series that pass the matchers, for later queries.
+    pub(crate) fn keep_series(
+        &self,
+        matchers: &[Matcher],
+        labels: Vec<(u32, Labels)>,
+    ) -> Arc<Resolved> {
+        let series = Arc::new(Resolved::new(labels));
+        self.keep(|results| results.keep_series(matchers, Arc::clone(&series)));
+        series
     }
 
     /// Finds the series that pass all matchers, and keeps them.
@@ -482,9 +500,7 @@ impl PartitionIndex {
     ) -> Result<Arc<Resolved>, SourceError> {
         let ids = self.resolve(lsm, matchers, yielder).await?;
         let labels = self.labels_of(lsm, known, &ids, yielder).await?;
-        let series = Arc::new(Resolved::new(labels));
-        self.keep(|results| results.keep_series(matchers, Arc::clone(&series)));
-        Ok(series)
+        Ok(self.keep_series(matchers, labels))
     }
 }
 

@@ -30,11 +30,19 @@ pub(super) struct Results {
 #[derive(Debug, Default)]
 pub(crate) struct Resolved {
     /// Ascending by id.
-    pub(crate) labels: Arc<Vec<(u32, Labels)>>,
-    /// Ids of each metric, by the hash of its name.
-    pub(crate) metrics: BTreeMap<u64, RoaringBitmap>,
+    pub(crate) labels: Vec<(u32, Labels)>,
+    pub(crate) ids: SeriesIds,
     /// Results with the same number have the same series; 0 if it is not known.
     alike: AtomicU64,
+}
+
+/// Ids of some series.
+#[derive(Debug, Default)]
+pub(crate) struct SeriesIds {
+    /// Ascending.
+    pub(crate) all: Arc<[u32]>,
+    /// Those of each metric, by the hash of its name.
+    pub(crate) of_metrics: BTreeMap<u64, RoaringBitmap>,
 }
 
 /// Key of a matcher: without its compiled expression, which may be large.
@@ -121,8 +129,9 @@ impl Results {
 impl Resolved {
     /// Creates the result from series, ascending by id.
     pub(crate) fn new(labels: Vec<(u32, Labels)>) -> Resolved {
-        let metrics = by_metric(&labels);
-        Resolved { labels: Arc::new(labels), metrics, alike: AtomicU64::new(0) }
+        let all = labels.iter().map(|(id, _)| *id).collect();
+        let ids = SeriesIds { all, of_metrics: by_metric(&labels) };
+        Resolved { labels, ids, alike: AtomicU64::new(0) }
     }
 
     /// Returns whether another partition has the same series, in the same order. Equal results are
@@ -163,8 +172,10 @@ impl Resolved {
 
     /// Returns the size in memory; the labels themselves are those of the index.
     fn bytes(&self) -> usize {
-        let metrics = self.metrics.values().map(|ids| RESULT_BYTES + bitmap_bytes(ids));
-        RESULT_BYTES + size_of_val(&self.labels[..]) + metrics.sum::<usize>()
+        let SeriesIds { all, of_metrics } = &self.ids;
+        let metrics = of_metrics.values().map(|ids| RESULT_BYTES + bitmap_bytes(ids));
+        let series = size_of_val(&self.labels[..]) + size_of_val(&all[..]);
+        RESULT_BYTES + series + metrics.sum::<usize>()
     }
 }
 

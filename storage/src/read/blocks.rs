@@ -70,11 +70,35 @@ pub(crate) struct BlockSource<'a> {
     pub(crate) lsm: &'a Lsm,
     pub(crate) columns: &'a ColumnCache,
     pub(crate) sizes: &'a Sizes,
-    /// Deleted times of the series.
-    pub(crate) masks: &'a Masks,
+    pub(crate) masked: MaskedSeries<'a>,
     /// Summaries that may replace samples.
     pub(crate) summaries: Option<&'a WantedSummaries>,
     pub(crate) counters: &'a CoreCounters,
+}
+
+/// Series with deleted times.
+#[derive(Clone, Copy)]
+pub(crate) struct MaskedSeries<'a> {
+    pub(crate) masks: &'a Masks,
+    /// Ascending by id.
+    pub(crate) labels: &'a [(u32, Labels)],
+}
+
+/// Error of a load. Labels may be unknown while samples are read.
+pub(crate) enum LoadError {
+    /// The frames of a series in a block are damaged.
+    Damaged {
+        id: u32,
+        key: Bytes,
+        error: ChunkError,
+    },
+    Other(SourceError),
+}
+
+impl<E: Into<SourceError>> From<E> for LoadError {
+    fn from(error: E) -> LoadError {
+        LoadError::Other(error.into())
+    }
 }
 
 /// Times of a selection.
@@ -103,17 +127,18 @@ impl BlockSource<'_> {
         &self,
         parts: Parts,
         id: u32,
-        labels: &Labels,
         epoch: Epoch,
         charge: &mut (dyn FnMut(usize) -> Result<(), SourceError> + Send),
         found: &mut Parts,
     ) -> Result<(), SourceError> {
-        let deleted = self.masks.times(id, epoch);
+        let MaskedSeries { masks, labels } = self.masked;
+        let deleted = masks.times(id, epoch);
         if deleted.is_empty() {
             found.extend(parts);
             return Ok(());
         }
-        let kept = delete::kept_parts(parts, &deleted, labels)?;
+        let at = labels.partition_point(|(other, _)| *other < id);
+        let kept = delete::kept_parts(parts, &deleted, &labels[at].1)?;
         charge(kept.iter().map(Part::bytes).sum())?;
         found.extend(kept);
         Ok(())
@@ -123,43 +148,43 @@ impl BlockSource<'_> {
 /// Loads the parts of some series in a range, the earlier write first. Floats that no window sees
 /// may be missing.
 ///
-/// `labels` ascend by id; `charge` is called before bytes are read.
+/// `ids` ascend; `charge` is called before bytes are read.
 pub(crate) async fn load(
     source: &BlockSource<'_>,
     runs: Vec<(u64, Vec<WantedRun>)>,
-    labels: &Arc<Vec<(u32, Labels)>>,
+    ids: &Arc<[u32]>,
     range: TimeRange,
     charge: &mut (dyn FnMut(usize) -> Result<(), SourceError> + Send),
     yielder: &mut Yielder,
-) -> Result<Vec<Parts>, SourceError> {
+) -> Result<Vec<Parts>, LoadError> {
     let times = WantedTimes { range, edges: source.summaries.map(|wanted| wanted.edges) };
     // Columns also hold deleted samples.
-    if source.masks.is_empty()
-        && let Some(kept) = all_kept(source, &runs, labels, times).await?
+    if source.masked.masks.is_empty()
+        && let Some(kept) = all_kept(source, &runs, ids, times).await?
     {
         charge(kept.bytes)?;
         source.columns.count_hits(kept.column_count);
         return Ok(kept.parts);
     }
     // Boxed like all futures that read the LSM, see the index of a partition.
-    Box::pin(read(source, runs, labels, times, charge, yielder)).await
+    Box::pin(read(source, runs, ids, times, charge, yielder)).await
 }
 
 /// Reads the parts of some series as [`load`], not all of which are cached as columns.
 async fn read(
     source: &BlockSource<'_>,
     mut runs: Vec<(u64, Vec<WantedRun>)>,
-    labels: &Arc<Vec<(u32, Labels)>>,
+    ids: &Arc<[u32]>,
     times: WantedTimes,
     charge: &mut (dyn FnMut(usize) -> Result<(), SourceError> + Send),
     yielder: &mut Yielder,
-) -> Result<Vec<Parts>, SourceError> {
-    let mut parts: Vec<Parts> = labels.iter().map(|_| Parts::new()).collect();
+) -> Result<Vec<Parts>, LoadError> {
+    let mut parts: Vec<Parts> = ids.iter().map(|_| Parts::new()).collect();
     if let Some(wanted) = source.summaries {
-        summaries::load(source, wanted, &mut runs, labels, &mut parts, charge, yielder).await?;
+        summaries::load(source, wanted, &mut runs, ids, &mut parts, charge, yielder).await?;
     }
     check_samples(&runs, times.range)?;
-    let bytes = use_cached_columns(source, &mut runs, labels, times, yielder).await?;
+    let bytes = use_cached_columns(source, &mut runs, ids, times, yielder).await?;
     charge(bytes)?;
     let budget = yielder.budget().clone();
     let reads: Vec<_> =
@@ -177,14 +202,8 @@ async fn read(
                     BlockRequest::Columns(kept) => {
                         for (at, column) in kept.iter().filter(|(_, c)| times.include_column(c)) {
                             let part = Part::Column(Arc::clone(column));
-                            source.push(
-                                Parts::from_iter([part]),
-                                labels[*at].0,
-                                &labels[*at].1,
-                                *epoch,
-                                charge,
-                                &mut parts[*at],
-                            )?;
+                            let part = Parts::from_iter([part]);
+                            source.push(part, ids[*at], *epoch, charge, &mut parts[*at])?;
                         }
                     }
                     BlockRequest::Bytes => {
@@ -193,7 +212,7 @@ async fn read(
                         let first_id = entry.first_id;
                         let block_key =
                             BlockKey { metric: *metric, window: *window, epoch: *epoch, first_id };
-                        let block = ReadBlock { key, bytes, block_key, labels, times };
+                        let block = ReadBlock { key, bytes, block_key, ids, times };
                         block.push_parts(source, charge, &mut parts)?;
                     }
                 }
@@ -219,7 +238,7 @@ fn check_samples(runs: &[(u64, Vec<WantedRun>)], range: TimeRange) -> Result<(),
 async fn use_cached_columns(
     source: &BlockSource<'_>,
     runs: &mut [(u64, Vec<WantedRun>)],
-    labels: &[(u32, Labels)],
+    ids: &[u32],
     times: WantedTimes,
     yielder: &mut Yielder,
 ) -> Result<usize, SourceError> {
@@ -232,7 +251,7 @@ async fn use_cached_columns(
                 let first_id = entry.first_id;
                 let key = BlockKey { metric: *metric, window: *window, epoch: *epoch, first_id };
                 let slots = source.columns.block(&key);
-                let Some(kept) = slots.and_then(|slots| kept_columns(&slots, labels, times)) else {
+                let Some(kept) = slots.and_then(|slots| kept_columns(&slots, ids, times)) else {
                     bytes += entry.bytes as usize;
                     continue;
                 };
@@ -258,7 +277,7 @@ struct KeptParts {
 async fn all_kept(
     source: &BlockSource<'_>,
     runs: &[(u64, Vec<WantedRun>)],
-    labels: &Arc<Vec<(u32, Labels)>>,
+    ids: &Arc<[u32]>,
     times: WantedTimes,
 ) -> Result<Option<KeptParts>, SourceError> {
     let mut blocks = Vec::new();
@@ -278,13 +297,13 @@ async fn all_kept(
         }
     }
     let share = {
-        let labels = Arc::clone(labels);
+        let ids = Arc::clone(ids);
         move |share: Range<usize>| -> Result<_, SourceError> {
-            Ok(kept_of_share(&blocks, &labels[share], times))
+            Ok(kept_of_share(&blocks, &ids[share], times))
         }
     };
     let mut all = KeptParts::default();
-    for share in in_shares(source.sizes, labels.len(), share).await? {
+    for share in in_shares(source.sizes, ids.len(), share).await? {
         let Some(share) = share else { return Ok(None) };
         all.bytes += share.bytes;
         all.column_count += share.column_count;
@@ -294,15 +313,11 @@ async fn all_kept(
 }
 
 /// Returns the parts of a share of the series, from the slots of blocks in the order of writing.
-fn kept_of_share(
-    blocks: &[Arc<BlockSlots>],
-    labels: &[(u32, Labels)],
-    times: WantedTimes,
-) -> Option<KeptParts> {
+fn kept_of_share(blocks: &[Arc<BlockSlots>], ids: &[u32], times: WantedTimes) -> Option<KeptParts> {
     let mut kept = KeptParts::default();
-    kept.parts.extend(labels.iter().map(|_| Parts::new()));
+    kept.parts.extend(ids.iter().map(|_| Parts::new()));
     for block in blocks {
-        for (index, column) in kept_columns(block, labels, times)? {
+        for (index, column) in kept_columns(block, ids, times)? {
             kept.bytes += column.bytes();
             kept.column_count += 1;
             if times.include_column(&column) {
@@ -317,15 +332,15 @@ fn kept_of_share(
 /// `None` if one is missing. Series of which no wanted time has floats need no column.
 fn kept_columns(
     slots: &BlockSlots,
-    labels: &[(u32, Labels)],
+    wanted: &[u32],
     times: WantedTimes,
 ) -> Option<Vec<(usize, Arc<KeptColumn>)>> {
     let ids = slots.ids();
     let (first, last) = (*ids.first()?, *ids.last()?);
-    let start = labels.partition_point(|(id, _)| *id < first);
+    let start = wanted.partition_point(|id| *id < first);
     let mut kept = Vec::new();
     let mut at = 0;
-    for (index, (id, _)) in labels.iter().enumerate().skip(start) {
+    for (index, id) in wanted.iter().enumerate().skip(start) {
         if *id > last {
             break;
         }
@@ -347,7 +362,7 @@ struct ReadBlock<'a> {
     key: Bytes,
     bytes: Bytes,
     block_key: BlockKey,
-    labels: &'a [(u32, Labels)],
+    ids: &'a [u32],
     times: WantedTimes,
 }
 
@@ -360,7 +375,7 @@ impl ReadBlock<'_> {
         source: &BlockSource<'_>,
         charge: &mut (dyn FnMut(usize) -> Result<(), SourceError> + Send),
         parts: &mut [Parts],
-    ) -> Result<(), SourceError> {
+    ) -> Result<(), LoadError> {
         let columns = source.columns;
         let block = DecodedBlock::new(&self.key, &self.bytes)?;
         // The stored bytes are charged before they are read, those of shared times here.
@@ -368,16 +383,15 @@ impl ReadBlock<'_> {
         let slots =
             (columns.bytes_max() > 0).then(|| columns.add_block(self.block_key, block.ids()));
         for (at, (id, frames)) in block.frames().enumerate() {
-            if let Ok(index) = self.labels.binary_search_by_key(&id, |(id, _)| *id) {
-                let (series, epoch) = (&self.labels[index], self.block_key.epoch);
+            if let Ok(index) = self.ids.binary_search(&id) {
                 let found = &mut parts[index];
-                if source.masks.is_empty() {
-                    self.push_frames(&series.1, &frames, slots.as_ref(), at, found)?;
+                if source.masked.masks.is_empty() {
+                    self.push_frames(id, &frames, slots.as_ref(), at, found)?;
                     continue;
                 }
                 let mut of_block = Parts::new();
-                self.push_frames(&series.1, &frames, slots.as_ref(), at, &mut of_block)?;
-                source.push(of_block, series.0, &series.1, epoch, charge, found)?;
+                self.push_frames(id, &frames, slots.as_ref(), at, &mut of_block)?;
+                source.push(of_block, id, self.block_key.epoch, charge, found)?;
             }
         }
         Ok(())
@@ -394,15 +408,13 @@ impl ReadBlock<'_> {
     /// Errors: damaged frames, with the series.
     fn push_frames(
         &self,
-        labels: &Labels,
+        id: u32,
         frames: &Bytes,
         slots: Option<&Arc<BlockSlots>>,
         at: usize,
         parts: &mut Parts,
-    ) -> Result<(), SourceError> {
-        let damaged = |error: ChunkError| {
-            error.at(labels.to_string(), format!("key {}", keys::printable(&self.key)))
-        };
+    ) -> Result<(), LoadError> {
+        let damaged = |error: ChunkError| LoadError::Damaged { id, key: self.key.clone(), error };
         let headers: SmallVec<[(usize, FrameHeader); 2]> =
             chunk::frames(frames).collect::<Result<_, _>>().map_err(damaged)?;
         let are_floats = headers.iter().all(|(_, header)| !header.encoding.is_histograms());

@@ -4,18 +4,18 @@ use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
-use futures::future::{FutureExt, TryFutureExt, try_join};
+use futures::future::{FutureExt, try_join};
 use model::{Budget, Labels, METRIC_NAME, MatchOp, Matcher, Reservation, SourceError, TimeRange};
 use roaring::RoaringBitmap;
 
-use super::blocks::{self, BlockRequest, BlockSource, WantedRun};
+use super::blocks::{self, BlockRequest, BlockSource, LoadError, MaskedSeries, WantedRun};
 use super::summaries::WantedSummaries;
 use crate::block::BlockEntry;
 use crate::core::Core;
 use crate::delete::{Masks, TombstoneSnapshot};
 use crate::error::StoreError;
 use crate::index::partition::{Order, PartitionIndex};
-use crate::index::results::Resolved;
+use crate::index::results::{Resolved, SeriesIds};
 use crate::index::runs::MetricRun;
 use crate::keys;
 use crate::loaded::order::sort_by_labels;
@@ -49,96 +49,165 @@ pub(crate) async fn load(
     charge: &mut (dyn FnMut(usize) -> Result<(), SourceError> + Send),
     budget: &Budget,
 ) -> Result<Loaded, SourceError> {
-    let PartitionSelection { lsm, index, tombstones, matchers, range, summaries } = *wanted;
+    let PartitionSelection { lsm, index, matchers, .. } = *wanted;
     let mut yielder = Yielder::new(budget);
-    let windows = Window::of(range.start_ms)..=Window::of(range.end_ms);
     let mut of_latest = yielder.fork();
-    let latest = latest_of(lsm, index, matchers, &windows, range, &mut of_latest);
-    let resolved = if unwanted(i64::MIN).is_empty() {
+    let latest = latest_of(wanted, &mut of_latest);
+    let are_all_wanted = unwanted(i64::MIN).is_empty();
+    let kept = if are_all_wanted { index.kept_series(matchers) } else { None };
+    let ids = if are_all_wanted {
         // Together: both wait for the object store. Without blocks in the range, the series are not needed.
         let latest = latest.map(|sealed| sealed.map_err(Some)?.ok_or(None));
-        let series = index.series(lsm, &core.head, matchers, &mut yielder).map_err(Some);
-        match try_join(latest, series).await {
-            Ok((_, resolved)) => resolved,
+        let ids = async {
+            match kept {
+                Some(_) => Ok(RoaringBitmap::new()),
+                None => index.resolve(lsm, matchers, &mut yielder).await.map_err(Some),
+            }
+        };
+        match try_join(latest, ids).await {
+            Ok((_, ids)) => ids,
             Err(None) => return Ok(Loaded { series: Vec::new() }),
             Err(Some(error)) => return Err(error),
         }
     } else {
         let Some(sealed_ms) = latest.await? else { return Ok(Loaded { series: Vec::new() }) };
-        let ids = index.resolve(lsm, matchers, &mut yielder).await? - unwanted(sealed_ms);
-        let labels = index.labels_of(lsm, &core.head, &ids, &mut yielder).await?;
-        Arc::new(Resolved::new(labels))
+        index.resolve(lsm, matchers, &mut yielder).await? - unwanted(sealed_ms)
     };
-    let labels = &resolved.labels;
-    if labels.is_empty() {
-        return Ok(Loaded { series: Vec::new() });
+    let (series, parts) = match kept {
+        Some(series) => {
+            charge(labels_bytes(&series.labels))?;
+            let parts = load_parts(core, wanted, &series.ids, charge, &mut yielder).await?;
+            (series, parts)
+        }
+        None => {
+            let (labels, parts) = load_series(core, wanted, ids, charge, &mut yielder).await?;
+            let series = match are_all_wanted {
+                true => index.keep_series(matchers, labels),
+                false => Arc::new(Resolved::new(labels)),
+            };
+            (series, parts)
+        }
+    };
+    let found = series.labels.iter().zip(parts).filter(|(_, parts)| !parts.is_empty());
+    let found = found.map(|((id, labels), parts)| (*id, (labels.clone(), parts))).collect();
+    Ok(Loaded { series: sort_with_index(core, index, found, budget).await? })
+}
+
+/// Loads the labels and the parts of some series. If their metric is known, together: both wait for
+/// the object store.
+async fn load_series(
+    core: &Core,
+    wanted: &PartitionSelection<'_>,
+    ids: RoaringBitmap,
+    charge: &mut (dyn FnMut(usize) -> Result<(), SourceError> + Send),
+    yielder: &mut Yielder,
+) -> Result<(Vec<(u32, Labels)>, Vec<Parts>), SourceError> {
+    let PartitionSelection { lsm, index, matchers, .. } = *wanted;
+    let mut of_labels = yielder.fork();
+    let labels = index.labels_of(lsm, &core.head, &ids, &mut of_labels);
+    match metric_of(matchers) {
+        Some(metric) if !ids.is_empty() => {
+            let all = ids.iter().collect();
+            let ids = SeriesIds { all, of_metrics: BTreeMap::from([(metric, ids.clone())]) };
+            let parts = load_parts(core, wanted, &ids, charge, yielder);
+            let (labels, parts) = try_join(labels, parts).await?;
+            charge(labels_bytes(&labels))?;
+            Ok((labels, parts))
+        }
+        _ => {
+            let series = Resolved::new(labels.await?);
+            charge(labels_bytes(&series.labels))?;
+            let parts = load_parts(core, wanted, &series.ids, charge, yielder).await?;
+            Ok((series.labels, parts))
+        }
     }
-    charge(labels.iter().map(|(_, l)| l.as_bytes().len() + 64).sum())?;
-    let masks = masks_of(lsm, index, tombstones, range, labels, &mut yielder).await?;
+}
+
+/// Returns the bytes that the labels of series count.
+fn labels_bytes(labels: &[(u32, Labels)]) -> usize {
+    labels.iter().map(|(_, labels)| labels.as_bytes().len() + 64).sum()
+}
+
+/// Loads the parts of some series, without deleted samples.
+async fn load_parts(
+    core: &Core,
+    wanted: &PartitionSelection<'_>,
+    ids: &SeriesIds,
+    charge: &mut (dyn FnMut(usize) -> Result<(), SourceError> + Send),
+    yielder: &mut Yielder,
+) -> Result<Vec<Parts>, SourceError> {
+    let masks = masks_of(wanted, &ids.all, yielder).await?;
     charge(masks.bytes())?;
+    let masked = match masks.is_empty() {
+        true => Vec::new(),
+        false => wanted.index.labels_of(wanted.lsm, &core.head, masks.ids(), yielder).await?,
+    };
+    let masked = MaskedSeries { masks: &masks, labels: &masked };
+    load_masked(core, wanted, ids, masked, charge, yielder).await
+}
+
+/// Loads the parts of some series, without the masked samples.
+async fn load_masked(
+    core: &Core,
+    wanted: &PartitionSelection<'_>,
+    ids: &SeriesIds,
+    masked: MaskedSeries<'_>,
+    charge: &mut (dyn FnMut(usize) -> Result<(), SourceError> + Send),
+    yielder: &mut Yielder,
+) -> Result<Vec<Parts>, SourceError> {
+    let PartitionSelection { lsm, index, range, summaries, .. } = *wanted;
     let source = BlockSource {
         lsm,
         columns: &core.columns,
         sizes: &core.options.sizes,
-        masks: &masks,
+        masked,
         summaries,
         counters: &core.counters,
     };
-    let parts =
-        load_parts(&source, index, &resolved, &windows, range, charge, &mut yielder).await?;
-    let found = labels
-        .iter()
-        .zip(parts)
-        .filter(|(_, parts)| !parts.is_empty())
-        .map(|((id, labels), parts)| (*id, (labels.clone(), parts)))
-        .collect();
-    Ok(Loaded { series: sort_with_index(core, index, found, budget).await? })
-}
-
-/// Loads the parts of some series in a time range and its windows.
-async fn load_parts(
-    source: &BlockSource<'_>,
-    index: &PartitionIndex,
-    resolved: &Resolved,
-    windows: &RangeInclusive<Window>,
-    range: TimeRange,
-    charge: &mut (dyn FnMut(usize) -> Result<(), SourceError> + Send),
-    yielder: &mut Yielder,
-) -> Result<Vec<Parts>, SourceError> {
-    let runs = wanted_runs(source.lsm, index, &resolved.metrics, windows, range).await?;
-    blocks::load(source, runs, &resolved.labels, range, charge, yielder).await
+    let runs = wanted_runs(wanted, &ids.of_metrics).await?;
+    match blocks::load(&source, runs, &ids.all, range, charge, yielder).await {
+        Ok(parts) => Ok(parts),
+        Err(LoadError::Other(error)) => Err(error),
+        Err(LoadError::Damaged { id, key, error }) => {
+            let ids = RoaringBitmap::from_iter([id]);
+            let labels = index.labels_of(lsm, &core.head, &ids, yielder).await?;
+            let series = labels.first().map(|(_, labels)| labels.to_string());
+            let location = format!("key {}", keys::printable(&key));
+            Err(error.at(series.unwrap_or_default(), location))
+        }
+    }
 }
 
 /// Returns the deleted times of some series.
 async fn masks_of(
-    lsm: &Lsm,
-    index: &PartitionIndex,
-    tombstones: &TombstoneSnapshot,
-    range: TimeRange,
-    labels: &[(u32, Labels)],
+    wanted: &PartitionSelection<'_>,
+    ids: &[u32],
     yielder: &mut Yielder,
 ) -> Result<Masks, SourceError> {
+    let PartitionSelection { lsm, index, tombstones, range, .. } = *wanted;
     if tombstones.is_empty() {
         return Ok(Masks::default());
     }
-    let ids = labels.iter().map(|(id, _)| *id).collect();
+    let ids = ids.iter().copied().collect();
     Box::pin(Masks::of(lsm, index, tombstones, range, &ids, yielder)).await
+}
+
+/// Returns the hash of the metric to which the matchers restrict series.
+fn metric_of(matchers: &[Matcher]) -> Option<u64> {
+    let is_equal = |m: &&Matcher| m.name() == METRIC_NAME && m.op() == MatchOp::Equal;
+    matchers.iter().find(is_equal).map(|matcher| keys::metric_hash(matcher.value()))
 }
 
 /// Returns the latest time of the blocks that may hold matching samples in a range, by the
 /// directories of their metrics. Returns `i64::MAX` if these are not read, and `None` if there are
 /// no such blocks. Most queries need only newer samples.
 async fn latest_of(
-    lsm: &Lsm,
-    index: &PartitionIndex,
-    matchers: &[Matcher],
-    windows: &RangeInclusive<Window>,
-    TimeRange { start_ms, end_ms }: TimeRange,
+    wanted: &PartitionSelection<'_>,
     yielder: &mut Yielder,
 ) -> Result<Option<i64>, SourceError> {
-    let equal = |m: &&Matcher| m.name() == METRIC_NAME && m.op() == MatchOp::Equal;
-    let metrics: Vec<u64> = match matchers.iter().find(equal) {
-        Some(matcher) => vec![keys::metric_hash(matcher.value())],
+    let PartitionSelection { lsm, index, matchers, range, .. } = *wanted;
+    let metrics: Vec<u64> = match metric_of(matchers) {
+        Some(metric) => vec![metric],
         None if !index.is_cached() => return Ok(Some(i64::MAX)),
         None => {
             let names = index.label_values(lsm, METRIC_NAME, yielder).await?;
@@ -149,7 +218,8 @@ async fn latest_of(
             named.chain([keys::metric_hash("")]).collect()
         }
     };
-    let overlaps = |e: &&BlockEntry| e.min_ms <= end_ms && e.max_ms >= start_ms;
+    let overlaps = |e: &&BlockEntry| range.overlaps(TimeRange::new(e.min_ms, e.max_ms));
+    let windows = windows_of(range);
     let runs = index.runs_of(lsm, &metrics).await?;
     let near = runs.iter().flat_map(|runs| runs.iter()).filter(|run| windows.contains(&run.window));
     let times = near.flat_map(|run| run.blocks.iter().filter(overlaps)).map(|e| e.max_ms);
@@ -199,16 +269,15 @@ pub(crate) async fn matching_labels(
     wanted: &PartitionSelection<'_>,
     budget: &Budget,
 ) -> Result<Vec<Labels>, SourceError> {
-    let PartitionSelection { lsm, index, tombstones, matchers, range, .. } = *wanted;
+    let PartitionSelection { lsm, index, matchers, .. } = *wanted;
     let mut yielder = Yielder::new(budget);
     let resolved = index.series(lsm, &core.head, matchers, &mut yielder).await?;
-    let labels = &resolved.labels;
-    let masks = masks_of(lsm, index, tombstones, range, labels, &mut yielder).await?;
+    let masks = masks_of(wanted, &resolved.ids.all, &mut yielder).await?;
     let without = match masks.is_empty() {
         true => RoaringBitmap::new(),
         false => Box::pin(without_samples(core, wanted, &masks, &mut yielder)).await?,
     };
-    let listed = labels.iter().filter(|(id, _)| !without.contains(*id));
+    let listed = resolved.labels.iter().filter(|(id, _)| !without.contains(*id));
     let found = listed.map(|(id, labels)| (*id, (labels.clone(), ()))).collect();
     let sorted = sort_with_index(core, index, found, budget).await?;
     Ok(sorted.into_iter().map(|(labels, ())| labels).collect())
@@ -221,27 +290,19 @@ async fn without_samples(
     masks: &Masks,
     yielder: &mut Yielder,
 ) -> Result<RoaringBitmap, SourceError> {
-    let PartitionSelection { lsm, index, range, .. } = *wanted;
     // For samples that are only checked here.
     let mut of_samples = Reservation::empty(yielder.budget());
     let charge = &mut |bytes| of_samples.grow(bytes as u64).map_err(SourceError::from);
     charge(masks.bytes())?;
-    let doubtful = index.labels_of(lsm, &core.head, masks.ids(), yielder).await?;
+    let doubtful = wanted.index.labels_of(wanted.lsm, &core.head, masks.ids(), yielder).await?;
     let doubtful = Resolved::new(doubtful);
-    let windows = Window::of(range.start_ms)..=Window::of(range.end_ms);
     let existing = WantedSummaries::existing();
-    let source = BlockSource {
-        lsm,
-        columns: &core.columns,
-        sizes: &core.options.sizes,
-        masks,
-        summaries: Some(&existing),
-        counters: &core.counters,
-    };
-    let parts = load_parts(&source, index, &doubtful, &windows, range, charge, yielder).await?;
+    let wanted = PartitionSelection { summaries: Some(&existing), ..*wanted };
+    let masked = MaskedSeries { masks, labels: &doubtful.labels };
+    let parts = load_masked(core, &wanted, &doubtful.ids, masked, charge, yielder).await?;
     let mut without = RoaringBitmap::new();
     for ((id, _), parts) in doubtful.labels.iter().zip(parts) {
-        if !parts.iter().any(|part| part.times().overlaps(range)) {
+        if !parts.iter().any(|part| part.times().overlaps(wanted.range)) {
             without.insert(*id);
         }
     }
@@ -259,19 +320,16 @@ async fn order_of(index: &Arc<PartitionIndex>) -> Result<Option<Order>, SourceEr
 
 /// Returns the runs of each metric in the windows, with the blocks that hold wanted ids.
 async fn wanted_runs(
-    lsm: &Lsm,
-    index: &PartitionIndex,
+    wanted: &PartitionSelection<'_>,
     metrics: &BTreeMap<u64, RoaringBitmap>,
-    windows: &RangeInclusive<Window>,
-    TimeRange { start_ms, end_ms }: TimeRange,
 ) -> Result<Vec<(u64, Vec<WantedRun>)>, StoreError> {
     let hashes: Vec<u64> = metrics.keys().copied().collect();
-    let runs = index.runs_of(lsm, &hashes).await?;
+    let runs = wanted.index.runs_of(wanted.lsm, &hashes).await?;
+    let (range, windows) = (wanted.range, windows_of(wanted.range));
     let mut found = Vec::with_capacity(hashes.len());
     for ((metric, ids), runs) in metrics.iter().zip(runs) {
         let is_wanted = |e: &BlockEntry| {
-            e.min_ms <= end_ms
-                && e.max_ms >= start_ms
+            range.overlaps(TimeRange::new(e.min_ms, e.max_ms))
                 && ids.range_cardinality(e.first_id..=e.last_id) > 0
         };
         let want = |e: &BlockEntry| match is_wanted(e) {
@@ -291,4 +349,9 @@ async fn wanted_runs(
         }
     }
     Ok(found)
+}
+
+/// Returns the windows that hold samples of a range.
+fn windows_of(range: TimeRange) -> RangeInclusive<Window> {
+    Window::of(range.start_ms)..=Window::of(range.end_ms)
 }

@@ -17,7 +17,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use model::{Budget, Labels, Reservation, SourceError, TimeRange, stale_nan};
+use model::{Budget, Reservation, SourceError, TimeRange, stale_nan};
 
 use roaring::RoaringBitmap;
 
@@ -79,7 +79,7 @@ impl WantedSummaries {
         mut decoder: Box<SummaryDecoder>,
         batch: Vec<ReadSummaries>,
     ) -> Result<(Box<SummaryDecoder>, Vec<Candidate>), SourceError> {
-        let count = batch.len() * decoder.labels.len().min(sizes.block_series_max);
+        let count = batch.len() * decoder.ids.len().min(sizes.block_series_max);
         let is_inline = count <= sizes.inline_series_max / INLINE_SHARE;
         let decode = move || {
             let replaced = decoder.add_all(batch);
@@ -135,7 +135,7 @@ pub(super) async fn load(
     source: &BlockSource<'_>,
     wanted: &WantedSummaries,
     runs: &mut [(u64, Vec<WantedRun>)],
-    labels: &Arc<Vec<(u32, Labels)>>,
+    ids: &Arc<[u32]>,
     parts: &mut Vec<Parts>,
     charge: &mut (dyn FnMut(usize) -> Result<(), SourceError> + Send),
     yielder: &mut Yielder,
@@ -148,10 +148,10 @@ pub(super) async fn load(
     if !are_few && !runs.iter().any(is_summarized) {
         return Ok(());
     }
-    let (labels, taken) = (Arc::clone(labels), std::mem::take(parts));
-    let mut decoder = Box::new(SummaryDecoder::new(wanted.edges, labels, taken));
+    let (ids, taken) = (Arc::clone(ids), std::mem::take(parts));
+    let mut decoder = Box::new(SummaryDecoder::new(wanted.edges, ids, taken));
     for (metric, runs) in runs {
-        let (candidates, span) = candidates(*metric, runs, wanted, source.masks, are_few);
+        let (candidates, span) = candidates(*metric, runs, wanted, source.masked.masks, are_few);
         let mut reader = SummaryReader::new(source, &candidates, span).await?;
         let mut candidates = candidates.into_iter();
         loop {
@@ -317,7 +317,7 @@ struct SummaryOf {
 /// Decodes summaries to the parts of their series.
 struct SummaryDecoder {
     edges: Edges,
-    labels: Arc<Vec<(u32, Labels)>>,
+    ids: Arc<[u32]>,
     parts: Vec<Parts>,
     /// Of each series.
     last: Vec<Option<LastSummary>>,
@@ -332,10 +332,10 @@ struct SummaryDecoder {
 }
 
 impl SummaryDecoder {
-    fn new(edges: Edges, labels: Arc<Vec<(u32, Labels)>>, parts: Vec<Parts>) -> SummaryDecoder {
-        let last = vec![None; labels.len()];
+    fn new(edges: Edges, ids: Arc<[u32]>, parts: Vec<Parts>) -> SummaryDecoder {
+        let last = vec![None; ids.len()];
         let (merged, summaries, found) = (Vec::new(), Vec::new(), Vec::new());
-        SummaryDecoder { edges, labels, parts, last, merged, summaries, found, added_bytes: 0 }
+        SummaryDecoder { edges, ids, parts, last, merged, summaries, found, added_bytes: 0 }
     }
 
     /// Adds the summaries of some blocks, in the order of their keys. Returns the candidates of the
@@ -364,13 +364,13 @@ impl SummaryDecoder {
     ) -> Result<bool, String> {
         self.found.clear();
         self.summaries.clear();
-        let start = self.labels.partition_point(|(id, _)| *id < block.first_id);
-        let wanted = self.labels[start..].iter().take_while(|(id, _)| *id <= block.last_id);
+        let start = self.ids.partition_point(|id| *id < block.first_id);
+        let wanted = self.ids[start..].iter().take_while(|id| **id <= block.last_id);
         let TimeRange { start_ms, end_ms } = stored.window().times();
         let is_seen = self.edges.see(stored.window().times());
         let is_undivided = self.edges.next_edge(start_ms) >= end_ms;
         let mut next = 0;
-        for (index, (id, _)) in (start..).zip(wanted) {
+        for (index, id) in (start..).zip(wanted) {
             if !deleted.is_empty() && deleted.contains(*id) {
                 continue;
             }

@@ -26,5 +26,6 @@ mod sizes;
 mod snapshot;
 mod summarized;
 mod sweep;
+mod together;
 mod twin;
 mod warm;
