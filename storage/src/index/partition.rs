@@ -37,8 +37,6 @@ use crate::parallel::yielder::Yielder;
 use crate::sizes::Sizes;
 use crate::window::PartitionId;
 
-/// Maximum number of reads of one partition in flight.
-const READS_MAX: usize = 8;
 /// A range is read as a whole if more than its size divided by this is wanted.
 const RANGE_SHARE: usize = 8;
 /// All values of a label are read at once if the wanted ones, times this, exceed the series: a
@@ -170,7 +168,7 @@ impl PartitionIndex {
             })
             .collect();
         let mut terms = Vec::with_capacity(reads.len());
-        let mut reads = stream::iter(reads).buffered(READS_MAX);
+        let mut reads = stream::iter(reads).buffered(lsm.reads_at_once());
         while let Some((term, ids)) = reads.try_next().await? {
             if term == Term::Keep && ids.is_empty() {
                 return Ok(RoaringBitmap::new());
@@ -253,7 +251,7 @@ impl PartitionIndex {
         let mut union = RoaringBitmap::new();
         let reads: Vec<BoxFuture<'_, _>> =
             values.iter().map(|value| self.ids_of_pair(lsm, name, value).boxed()).collect();
-        let mut reads = stream::iter(reads).buffered(READS_MAX);
+        let mut reads = stream::iter(reads).buffered(lsm.reads_at_once());
         while let Some(ids) = reads.try_next().await? {
             yielder.work(1).await?;
             union |= &*ids;

@@ -20,6 +20,7 @@ mod testing;
 mod tracing_account;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::ops::RangeInclusive;
 use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
@@ -94,7 +95,14 @@ pub(crate) struct Lsm {
     idle: tracing_account::IdleDispatchers,
     /// Account of the query that reads, if one does.
     account: Option<Arc<tracing_account::Account>>,
+    /// Number of reads in flight of a loop over keys.
+    reads_at_once: usize,
 }
+
+/// Reads in flight that the partitions of a query share: a prefix of S3 answers 5,500 a second.
+const QUERY_READS: usize = 256;
+/// Least and most reads in flight of one loop over keys.
+const LOOP_READS: RangeInclusive<usize> = 8..=32;
 
 /// Access of this process to the LSM.
 #[derive(Clone)]
@@ -198,7 +206,19 @@ impl Lsm {
     /// Returns a handle whose reads are charged to a query, and fail if its budget is exceeded.
     pub(crate) fn for_query(&self, budget: &Budget) -> Lsm {
         let account = Some(Arc::new(tracing_account::Account::new(budget.clone(), &self.idle)));
-        Lsm { account, ..self.fixed() }
+        Lsm { account, reads_at_once: *LOOP_READS.end(), ..self.fixed() }
+    }
+
+    /// Returns a handle whose reads in flight are a share of a query's.
+    pub(crate) fn shared_by(&self, partitions: usize) -> Lsm {
+        let share = QUERY_READS / partitions.max(1);
+        let reads_at_once = share.clamp(*LOOP_READS.start(), *LOOP_READS.end());
+        Lsm { reads_at_once, ..self.clone() }
+    }
+
+    /// Returns the number of reads that a loop over keys keeps in flight.
+    pub(crate) fn reads_at_once(&self) -> usize {
+        self.reads_at_once
     }
 
     /// Deletes orphans of crashes, as far as they may be deleted by now.

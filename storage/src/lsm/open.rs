@@ -35,7 +35,8 @@ use crate::lsm::settings::{
     Segments, cache_policy, collector_options, compactor_options, settings,
 };
 use crate::lsm::{
-    Access, Location, Lsm, clock, mark, snapshot, store_error, tracing_account, unless_it_panics,
+    Access, LOOP_READS, Location, Lsm, clock, mark, snapshot, store_error, tracing_account,
+    unless_it_panics,
 };
 use crate::options::StoreOptions;
 
@@ -129,6 +130,7 @@ impl Lsm {
             ownership: None,
             idle: tracing_account::IdleDispatchers::default(),
             account: None,
+            reads_at_once: *LOOP_READS.start(),
         })
     }
 
@@ -187,6 +189,7 @@ impl Lsm {
             ownership: None,
             idle: tracing_account::IdleDispatchers::default(),
             account: None,
+            reads_at_once: *LOOP_READS.start(),
         };
         let (verified, manifest) = (verified.as_deref(), lsm.manifest());
         let mut checked = files::check_swapped(&counted, location, verified, &manifest).await;

@@ -31,8 +31,8 @@ use crate::summary::edges::Edges;
 use crate::value;
 use crate::window::Window;
 
-/// Maximum number of reads of one partition in flight.
-const READS_MAX: usize = 8;
+/// Maximum number of reads of one metric of a partition in flight.
+const METRIC_READS_MAX: usize = 8;
 /// Bytes of unwanted blocks between two wanted ones up to which all are read together: another
 /// request takes longer than these bytes. A series of a metric is in a block for every two hours.
 const GAP_BYTES_MAX: usize = 1 << 20;
@@ -189,7 +189,7 @@ async fn read(
     let budget = yielder.budget().clone();
     let reads: Vec<_> =
         runs.iter().map(|(m, runs)| read_blocks(source.lsm, *m, runs, &budget)).collect();
-    let mut reads = stream::iter(reads).buffered(READS_MAX);
+    let mut reads = stream::iter(reads).buffered(source.lsm.reads_at_once());
     let mut blocks = Vec::new().into_iter();
     for (metric, runs) in &runs {
         if let Some(read) = reads.try_next().await? {
@@ -515,7 +515,7 @@ async fn read_blocks(
     // Created before they are polled: a stream that calls a closure is not seen to be `Send`.
     let reads: Vec<BoxFuture<'_, _>> =
         spans.iter().map(|span| read_span(lsm, span).boxed()).collect();
-    let read: Vec<_> = stream::iter(reads).buffered(READS_MAX).try_collect().await?;
+    let read: Vec<_> = stream::iter(reads).buffered(METRIC_READS_MAX).try_collect().await?;
     Ok(read.into_iter().flatten().collect())
 }
 

@@ -145,6 +145,8 @@ async fn load(
     let (lsm, partitions) = core.partitions_between(range);
     let lsm = lsm.for_query(budget);
     let partitions = prune(&lsm, partitions, &selection.matchers, budget).await?;
+    let at_once = if summaries.is_some() { SUMMARIES_AT_ONCE } else { PARTITIONS_AT_ONCE };
+    let lsm = lsm.shared_by(partitions.len().min(at_once));
     let loads: Vec<BoxFuture<'_, _>> = partitions
         .iter()
         .map(|Candidate { index, .. }| {
@@ -153,7 +155,6 @@ async fn load(
             load_partition(core, wanted, &newest, budget).boxed()
         })
         .collect();
-    let at_once = if summaries.is_some() { SUMMARIES_AT_ONCE } else { PARTITIONS_AT_ONCE };
     let mut loads = stream::iter(loads).buffered(at_once);
     while let Some((series, of_partition)) = loads.try_next().await? {
         charge.absorb(of_partition);

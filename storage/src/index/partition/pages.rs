@@ -12,7 +12,7 @@ use futures::stream::{self, Stream, StreamExt, TryStreamExt};
 use model::{Labels, SourceError};
 use roaring::RoaringBitmap;
 
-use super::{ENTRY_BYTES, Order, PartitionIndex, RANGE_SHARE, READS_MAX};
+use super::{ENTRY_BYTES, Order, PartitionIndex, RANGE_SHARE};
 use crate::block::page;
 use crate::error::StoreError;
 use crate::index::KnownLabels;
@@ -199,7 +199,7 @@ impl PartitionIndex {
             let value = lsm.get_present(&key).await?.ok_or_else(|| self.missing(number))?;
             Ok(EncodedPage { number, key: Bytes::from(key), value })
         };
-        stream::iter(pages.iter().copied()).map(get).buffered(READS_MAX)
+        stream::iter(pages.iter().copied()).map(get).buffered(lsm.reads_at_once())
     }
 
     fn missing(&self, page: u32) -> StoreError {
