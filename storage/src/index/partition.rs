@@ -18,7 +18,7 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use futures::stream::{self, StreamExt, TryStreamExt};
 use hashbrown::HashMap;
-use model::{Labels, MatchOp, Matcher, SourceError};
+use model::{MatchOp, Matcher, SourceError};
 use roaring::RoaringBitmap;
 use smol_str::SmolStr;
 
@@ -478,14 +478,8 @@ impl PartitionIndex {
     }
 
     /// Keeps all series that pass the matchers, for later queries.
-    pub(crate) fn keep_series(
-        &self,
-        matchers: &[Matcher],
-        labels: Vec<(u32, Labels)>,
-    ) -> Arc<Resolved> {
-        let series = Arc::new(Resolved::new(labels));
-        self.keep(|results| results.keep_series(matchers, Arc::clone(&series)));
-        series
+    pub(crate) fn keep_series(&self, matchers: &[Matcher], series: &Arc<Resolved>) {
+        self.keep(|results| results.keep_series(matchers, Arc::clone(series)));
     }
 
     /// Finds the series that pass all matchers, and keeps them.
@@ -498,7 +492,9 @@ impl PartitionIndex {
     ) -> Result<Arc<Resolved>, SourceError> {
         let ids = self.resolve(lsm, matchers, yielder).await?;
         let labels = self.labels_of(lsm, known, &ids, yielder).await?;
-        Ok(self.keep_series(matchers, labels))
+        let series = Arc::new(Resolved::new(labels));
+        self.keep_series(matchers, &series);
+        Ok(series)
     }
 }
 

@@ -41,8 +41,15 @@ pub(crate) struct Resolved {
 pub(crate) struct SeriesIds {
     /// Ascending.
     pub(crate) all: Arc<[u32]>,
-    /// Those of each metric, by the hash of its name.
+    /// Ids of each metric, by the hash of its name.
     pub(crate) of_metrics: BTreeMap<u64, RoaringBitmap>,
+}
+
+impl SeriesIds {
+    /// Creates the ids of one metric, given by the hash of its name.
+    pub(crate) fn of_metric(metric: u64, ids: RoaringBitmap) -> SeriesIds {
+        SeriesIds { all: ids.iter().collect(), of_metrics: BTreeMap::from([(metric, ids)]) }
+    }
 }
 
 /// Key of a matcher: without its compiled expression, which may be large.
@@ -131,6 +138,11 @@ impl Resolved {
     pub(crate) fn new(labels: Vec<(u32, Labels)>) -> Resolved {
         let all = labels.iter().map(|(id, _)| *id).collect();
         let ids = SeriesIds { all, of_metrics: by_metric(&labels) };
+        Resolved::of(labels, ids)
+    }
+
+    /// Creates the result from series and their ids.
+    pub(crate) fn of(labels: Vec<(u32, Labels)>, ids: SeriesIds) -> Resolved {
         Resolved { labels, ids, alike: AtomicU64::new(0) }
     }
 

@@ -95,14 +95,14 @@ pub(crate) struct Lsm {
     idle: tracing_account::IdleDispatchers,
     /// Account of the query that reads, if one does.
     account: Option<Arc<tracing_account::Account>>,
-    /// Number of reads in flight of a loop over keys.
+    /// Maximum number of concurrent reads of a partition.
     reads_at_once: usize,
 }
 
-/// Reads in flight that the partitions of a query share: a prefix of S3 answers 5,500 a second.
+/// Concurrent reads that the partitions of a query share: a prefix of S3 answers 5,500 a second.
 const QUERY_READS: usize = 256;
-/// Least and most reads in flight of one loop over keys.
-const LOOP_READS: RangeInclusive<usize> = 8..=32;
+/// Minimum and maximum number of concurrent reads of a partition.
+const PARTITION_READS: RangeInclusive<usize> = 8..=32;
 
 /// Access of this process to the LSM.
 #[derive(Clone)]
@@ -206,17 +206,17 @@ impl Lsm {
     /// Returns a handle whose reads are charged to a query, and fail if its budget is exceeded.
     pub(crate) fn for_query(&self, budget: &Budget) -> Lsm {
         let account = Some(Arc::new(tracing_account::Account::new(budget.clone(), &self.idle)));
-        Lsm { account, reads_at_once: *LOOP_READS.end(), ..self.fixed() }
+        Lsm { account, ..self.fixed() }
     }
 
-    /// Returns a handle whose reads in flight are a share of a query's.
+    /// Returns a handle for a query that loads this many partitions at a time.
     pub(crate) fn shared_by(&self, partitions: usize) -> Lsm {
         let share = QUERY_READS / partitions.max(1);
-        let reads_at_once = share.clamp(*LOOP_READS.start(), *LOOP_READS.end());
+        let reads_at_once = share.clamp(*PARTITION_READS.start(), *PARTITION_READS.end());
         Lsm { reads_at_once, ..self.clone() }
     }
 
-    /// Returns the number of reads that a loop over keys keeps in flight.
+    /// Returns the maximum number of concurrent reads of a partition.
     pub(crate) fn reads_at_once(&self) -> usize {
         self.reads_at_once
     }

@@ -35,7 +35,7 @@ use crate::lsm::settings::{
     Segments, cache_policy, collector_options, compactor_options, settings,
 };
 use crate::lsm::{
-    Access, LOOP_READS, Location, Lsm, clock, mark, snapshot, store_error, tracing_account,
+    Access, Location, Lsm, PARTITION_READS, clock, mark, snapshot, store_error, tracing_account,
     unless_it_panics,
 };
 use crate::options::StoreOptions;
@@ -130,7 +130,7 @@ impl Lsm {
             ownership: None,
             idle: tracing_account::IdleDispatchers::default(),
             account: None,
-            reads_at_once: *LOOP_READS.start(),
+            reads_at_once: *PARTITION_READS.start(),
         })
     }
 
@@ -189,7 +189,7 @@ impl Lsm {
             ownership: None,
             idle: tracing_account::IdleDispatchers::default(),
             account: None,
-            reads_at_once: *LOOP_READS.start(),
+            reads_at_once: *PARTITION_READS.start(),
         };
         let (verified, manifest) = (verified.as_deref(), lsm.manifest());
         let mut checked = files::check_swapped(&counted, location, verified, &manifest).await;

@@ -31,13 +31,13 @@ use crate::summary::edges::Edges;
 use crate::value;
 use crate::window::Window;
 
-/// Maximum number of reads of one metric of a partition in flight.
-const METRIC_READS_MAX: usize = 8;
 /// Bytes of unwanted blocks between two wanted ones up to which all are read together: another
 /// request takes longer than these bytes. A series of a metric is in a block for every two hours.
 const GAP_BYTES_MAX: usize = 1 << 20;
 /// Bytes of unwanted blocks that one scan holds at most, by what it reads ahead.
 const GAPS_IN_MEMORY_MAX: u64 = 12 << 20;
+/// Maximum number of concurrent reads of a partition that have unwanted blocks.
+const GAPS_AT_ONCE: usize = 8;
 /// Work of decoding a block, in series.
 const BLOCK_WORK: usize = 16;
 /// Number of series that columns are prefetched ahead.
@@ -70,27 +70,19 @@ pub(crate) struct BlockSource<'a> {
     pub(crate) lsm: &'a Lsm,
     pub(crate) columns: &'a ColumnCache,
     pub(crate) sizes: &'a Sizes,
-    pub(crate) masked: MaskedSeries<'a>,
+    /// Deleted times of the series.
+    pub(crate) masks: &'a Masks,
     /// Summaries that may replace samples.
     pub(crate) summaries: Option<&'a WantedSummaries>,
     pub(crate) counters: &'a CoreCounters,
 }
 
-/// Series with deleted times.
-#[derive(Clone, Copy)]
-pub(crate) struct MaskedSeries<'a> {
-    pub(crate) masks: &'a Masks,
-    /// Ascending by id.
-    pub(crate) labels: &'a [(u32, Labels)],
-}
-
 /// Error of a load. Labels may be unknown while samples are read.
 pub(crate) enum LoadError {
-    /// The frames of a series in a block are damaged.
-    Damaged {
+    /// Error of a series, without its name.
+    OfSeries {
         id: u32,
-        key: Bytes,
-        error: ChunkError,
+        error: SourceError,
     },
     Other(SourceError),
 }
@@ -130,15 +122,14 @@ impl BlockSource<'_> {
         epoch: Epoch,
         charge: &mut (dyn FnMut(usize) -> Result<(), SourceError> + Send),
         found: &mut Parts,
-    ) -> Result<(), SourceError> {
-        let MaskedSeries { masks, labels } = self.masked;
-        let deleted = masks.times(id, epoch);
+    ) -> Result<(), LoadError> {
+        let deleted = self.masks.times(id, epoch);
         if deleted.is_empty() {
             found.extend(parts);
             return Ok(());
         }
-        let at = labels.partition_point(|(other, _)| *other < id);
-        let kept = delete::kept_parts(parts, &deleted, &labels[at].1)?;
+        let kept = delete::kept_parts(parts, &deleted, &Labels::default())
+            .map_err(|error| LoadError::OfSeries { id, error })?;
         charge(kept.iter().map(Part::bytes).sum())?;
         found.extend(kept);
         Ok(())
@@ -159,7 +150,7 @@ pub(crate) async fn load(
 ) -> Result<Vec<Parts>, LoadError> {
     let times = WantedTimes { range, edges: source.summaries.map(|wanted| wanted.edges) };
     // Columns also hold deleted samples.
-    if source.masked.masks.is_empty()
+    if source.masks.is_empty()
         && let Some(kept) = all_kept(source, &runs, ids, times).await?
     {
         charge(kept.bytes)?;
@@ -187,14 +178,15 @@ async fn read(
     let bytes = use_cached_columns(source, &mut runs, ids, times, yielder).await?;
     charge(bytes)?;
     let budget = yielder.budget().clone();
-    let reads: Vec<_> =
-        runs.iter().map(|(m, runs)| read_blocks(source.lsm, *m, runs, &budget)).collect();
-    let mut reads = stream::iter(reads).buffered(source.lsm.reads_at_once());
+    let spans: Vec<Span> = runs.iter().flat_map(|(metric, runs)| spans_of(*metric, runs)).collect();
+    let gap_count = spans.iter().filter(|span| span.gap_bytes > 0).count();
+    let at_once = if gap_count > GAPS_AT_ONCE { GAPS_AT_ONCE } else { source.lsm.reads_at_once() };
+    // Created before they are polled: a stream that calls a closure is not seen to be `Send`.
+    let reads: Vec<BoxFuture<'_, _>> =
+        spans.iter().map(|span| read_span(source.lsm, span, &budget).boxed()).collect();
+    let mut reads = stream::iter(reads).buffered(at_once);
     let mut blocks = Vec::new().into_iter();
     for (metric, runs) in &runs {
-        if let Some(read) = reads.try_next().await? {
-            blocks = read.into_iter();
-        }
         for WantedRun { window, epoch, entries } in runs {
             for (entry, want) in entries {
                 match want {
@@ -207,6 +199,11 @@ async fn read(
                         }
                     }
                     BlockRequest::Bytes => {
+                        if blocks.len() == 0
+                            && let Some(read) = reads.try_next().await?
+                        {
+                            blocks = read.into_iter();
+                        }
                         let Some((key, bytes)) = blocks.next() else { continue };
                         yielder.work(BLOCK_WORK).await?;
                         let first_id = entry.first_id;
@@ -385,7 +382,7 @@ impl ReadBlock<'_> {
         for (at, (id, frames)) in block.frames().enumerate() {
             if let Ok(index) = self.ids.binary_search(&id) {
                 let found = &mut parts[index];
-                if source.masked.masks.is_empty() {
+                if source.masks.is_empty() {
                     self.push_frames(id, &frames, slots.as_ref(), at, found)?;
                     continue;
                 }
@@ -405,7 +402,7 @@ impl ReadBlock<'_> {
     /// The decoder verifies the checksums of kept frames. The others are verified here, as a damaged
     /// header would hide samples.
     ///
-    /// Errors: damaged frames, with the series.
+    /// Errors: damaged frames.
     fn push_frames(
         &self,
         id: u32,
@@ -414,7 +411,10 @@ impl ReadBlock<'_> {
         at: usize,
         parts: &mut Parts,
     ) -> Result<(), LoadError> {
-        let damaged = |error: ChunkError| LoadError::Damaged { id, key: self.key.clone(), error };
+        let damaged = |error: ChunkError| {
+            let error = error.at("", format!("key {}", keys::printable(&self.key)));
+            LoadError::OfSeries { id, error }
+        };
         let headers: SmallVec<[(usize, FrameHeader); 2]> =
             chunk::frames(frames).collect::<Result<_, _>>().map_err(damaged)?;
         let are_floats = headers.iter().all(|(_, header)| !header.encoding.is_histograms());
@@ -486,15 +486,17 @@ fn run_of(
     is_kept.then_some((first.min_ms, last.max_ms, sample_count))
 }
 
-/// Reads the wanted blocks of one metric, in the order of their keys.
-async fn read_blocks(
-    lsm: &Lsm,
-    metric: u64,
-    runs: &[WantedRun],
-    budget: &Budget,
-) -> Result<Vec<(Bytes, Bytes)>, StoreError> {
-    let mut of_gaps = Reservation::empty(budget);
-    let mut spans: Vec<Vec<Vec<u8>>> = Vec::new();
+/// Blocks that are read by one scan.
+struct Span {
+    /// Keys of adjacent blocks, between which are unwanted ones.
+    groups: Vec<Vec<Vec<u8>>>,
+    /// Bytes of these unwanted blocks.
+    gap_bytes: u64,
+}
+
+/// Returns the wanted blocks of one metric, in the order of their keys.
+fn spans_of(metric: u64, runs: &[WantedRun]) -> Vec<Span> {
+    let mut spans: Vec<Span> = Vec::new();
     let mut gap_bytes = usize::MAX;
     for run in runs {
         for (entry, want) in &run.entries {
@@ -504,33 +506,40 @@ async fn read_blocks(
             }
             let key = keys::block(metric, run.window, run.epoch, entry.first_id);
             match spans.last_mut() {
-                Some(span) if gap_bytes <= GAP_BYTES_MAX && reserve(&mut of_gaps, gap_bytes) => {
-                    span.push(key);
+                Some(Span { groups, .. }) if gap_bytes == 0 => {
+                    groups.last_mut().expect("a span has a group").push(key);
                 }
-                _ => spans.push(vec![key]),
+                Some(span) if gap_bytes <= GAP_BYTES_MAX => {
+                    span.groups.push(vec![key]);
+                    span.gap_bytes += gap_bytes as u64;
+                }
+                _ => spans.push(Span { groups: vec![vec![key]], gap_bytes: 0 }),
             }
             gap_bytes = 0;
         }
     }
-    // Created before they are polled: a stream that calls a closure is not seen to be `Send`.
-    let reads: Vec<BoxFuture<'_, _>> =
-        spans.iter().map(|span| read_span(lsm, span).boxed()).collect();
-    let read: Vec<_> = stream::iter(reads).buffered(METRIC_READS_MAX).try_collect().await?;
-    Ok(read.into_iter().flatten().collect())
+    spans
 }
 
-/// Reserves memory for unwanted blocks that a scan reads. Without memory they are not read.
-fn reserve(of_gaps: &mut Reservation, gap_bytes: usize) -> bool {
-    let bytes = (gap_bytes as u64).min(GAPS_IN_MEMORY_MAX.saturating_sub(of_gaps.bytes()));
-    let is_free = of_gaps.grow(bytes).is_ok();
-    if !is_free {
-        of_gaps.shrink(bytes);
+/// Reads the blocks of a span. Without memory for unwanted blocks, these are not read.
+async fn read_span(
+    lsm: &Lsm,
+    Span { groups, gap_bytes }: &Span,
+    budget: &Budget,
+) -> Result<Vec<(Bytes, Bytes)>, StoreError> {
+    let mut of_gaps = Reservation::empty(budget);
+    if of_gaps.grow((*gap_bytes).min(GAPS_IN_MEMORY_MAX)).is_ok() {
+        return scan(lsm, &groups.concat()).await;
     }
-    is_free
+    let mut blocks = Vec::new();
+    for group in groups {
+        blocks.extend(scan(lsm, group).await?);
+    }
+    Ok(blocks)
 }
 
 /// Reads some blocks, given by their keys in order, by one scan.
-async fn read_span(lsm: &Lsm, wanted: &[Vec<u8>]) -> Result<Vec<(Bytes, Bytes)>, StoreError> {
+async fn scan(lsm: &Lsm, wanted: &[Vec<u8>]) -> Result<Vec<(Bytes, Bytes)>, StoreError> {
     let (Some(first), Some(last)) = (wanted.first(), wanted.last()) else {
         return Ok(Vec::new());
     };

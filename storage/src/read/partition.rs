@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
-use futures::future::{FutureExt, try_join};
+use futures::future::{FutureExt, TryFutureExt, join, try_join};
 use model::{Budget, Labels, METRIC_NAME, MatchOp, Matcher, Reservation, SourceError, TimeRange};
 use roaring::RoaringBitmap;
 
-use super::blocks::{self, BlockRequest, BlockSource, LoadError, MaskedSeries, WantedRun};
+use super::blocks::{self, BlockRequest, BlockSource, LoadError, WantedRun};
 use super::summaries::WantedSummaries;
 use crate::block::BlockEntry;
 use crate::core::Core;
@@ -54,37 +54,46 @@ pub(crate) async fn load(
     let mut of_latest = yielder.fork();
     let latest = latest_of(wanted, &mut of_latest);
     let are_all_wanted = unwanted(i64::MIN).is_empty();
-    let kept = if are_all_wanted { index.kept_series(matchers) } else { None };
-    let ids = if are_all_wanted {
+    let found = if are_all_wanted {
         // Together: both wait for the object store. Without blocks in the range, the series are not needed.
         let latest = latest.map(|sealed| sealed.map_err(Some)?.ok_or(None));
-        let ids = async {
-            match kept {
-                Some(_) => Ok(RoaringBitmap::new()),
-                None => index.resolve(lsm, matchers, &mut yielder).await.map_err(Some),
-            }
-        };
-        match try_join(latest, ids).await {
-            Ok((_, ids)) => ids,
+        let found = find(core, wanted, &mut yielder).map_err(Some);
+        match try_join(latest, found).await {
+            Ok((_, found)) => found,
             Err(None) => return Ok(Loaded { series: Vec::new() }),
             Err(Some(error)) => return Err(error),
         }
     } else {
         let Some(sealed_ms) = latest.await? else { return Ok(Loaded { series: Vec::new() }) };
-        index.resolve(lsm, matchers, &mut yielder).await? - unwanted(sealed_ms)
+        let ids = index.resolve(lsm, matchers, &mut yielder).await? - unwanted(sealed_ms);
+        match metric_of(matchers) {
+            Some(metric) => Found::Ids(SeriesIds::of_metric(metric, ids)),
+            None => {
+                let labels = index.labels_of(lsm, &core.head, &ids, &mut yielder).await?;
+                Found::Series(Arc::new(Resolved::new(labels)))
+            }
+        }
     };
-    let (series, parts) = match kept {
-        Some(series) => {
+    let (series, parts) = match found {
+        Found::Series(series) => {
             charge(labels_bytes(&series.labels))?;
             let parts = load_parts(core, wanted, &series.ids, charge, &mut yielder).await?;
             (series, parts)
         }
-        None => {
-            let (labels, parts) = load_series(core, wanted, ids, charge, &mut yielder).await?;
-            let series = match are_all_wanted {
-                true => index.keep_series(matchers, labels),
-                false => Arc::new(Resolved::new(labels)),
-            };
+        Found::Ids(ids) => {
+            // Together: both wait for the object store. The labels are kept even if the load fails.
+            let mut of_labels = yielder.fork();
+            let labels = load_labels(core, wanted, &ids, &mut of_labels);
+            let parts = load_parts(core, wanted, &ids, charge, &mut yielder);
+            let (labels, parts) = join(labels, parts).await;
+            let (labels, labels_charge) = labels?;
+            let series = Arc::new(Resolved::of(labels, ids));
+            if are_all_wanted {
+                index.keep_series(matchers, &series);
+            }
+            let parts = parts?;
+            drop(labels_charge);
+            charge(labels_bytes(&series.labels))?;
             (series, parts)
         }
     };
@@ -93,37 +102,44 @@ pub(crate) async fn load(
     Ok(Loaded { series: sort_with_index(core, index, found, budget).await? })
 }
 
-/// Loads the labels and the parts of some series. If their metric is known, together: both wait for
-/// the object store.
-async fn load_series(
+/// Series that pass the matchers.
+enum Found {
+    Series(Arc<Resolved>),
+    /// Ids of a known metric. Their samples can be read without their labels.
+    Ids(SeriesIds),
+}
+
+/// Finds the series that pass the matchers; only their ids if that saves waiting for labels.
+async fn find(
     core: &Core,
     wanted: &PartitionSelection<'_>,
-    ids: RoaringBitmap,
-    charge: &mut (dyn FnMut(usize) -> Result<(), SourceError> + Send),
     yielder: &mut Yielder,
-) -> Result<(Vec<(u32, Labels)>, Vec<Parts>), SourceError> {
+) -> Result<Found, SourceError> {
     let PartitionSelection { lsm, index, matchers, .. } = *wanted;
-    let mut of_labels = yielder.fork();
-    let labels = index.labels_of(lsm, &core.head, &ids, &mut of_labels);
-    match metric_of(matchers) {
-        Some(metric) if !ids.is_empty() => {
-            let all = ids.iter().collect();
-            let ids = SeriesIds { all, of_metrics: BTreeMap::from([(metric, ids.clone())]) };
-            let parts = load_parts(core, wanted, &ids, charge, yielder);
-            let (labels, parts) = try_join(labels, parts).await?;
-            charge(labels_bytes(&labels))?;
-            Ok((labels, parts))
+    match (index.kept_series(matchers), metric_of(matchers)) {
+        (Some(kept), _) => Ok(Found::Series(kept)),
+        (None, Some(metric)) => {
+            let ids = index.resolve(lsm, matchers, yielder).await?;
+            Ok(Found::Ids(SeriesIds::of_metric(metric, ids)))
         }
-        _ => {
-            let series = Resolved::new(labels.await?);
-            charge(labels_bytes(&series.labels))?;
-            let parts = load_parts(core, wanted, &series.ids, charge, yielder).await?;
-            Ok((series.labels, parts))
-        }
+        (None, None) => Ok(Found::Series(index.series(lsm, &core.head, matchers, yielder).await?)),
     }
 }
 
-/// Returns the bytes that the labels of series count.
+/// Loads the labels of some series, and their memory charge.
+async fn load_labels(
+    core: &Core,
+    wanted: &PartitionSelection<'_>,
+    ids: &SeriesIds,
+    yielder: &mut Yielder,
+) -> Result<(Vec<(u32, Labels)>, Reservation), SourceError> {
+    let ids = ids.all.iter().copied().collect();
+    let labels = wanted.index.labels_of(wanted.lsm, &core.head, &ids, yielder).await?;
+    let charge = Reservation::new(yielder.budget(), labels_bytes(&labels) as u64)?;
+    Ok((labels, charge))
+}
+
+/// Returns the memory charge of labels.
 fn labels_bytes(labels: &[(u32, Labels)]) -> usize {
     labels.iter().map(|(_, labels)| labels.as_bytes().len() + 64).sum()
 }
@@ -136,22 +152,20 @@ async fn load_parts(
     charge: &mut (dyn FnMut(usize) -> Result<(), SourceError> + Send),
     yielder: &mut Yielder,
 ) -> Result<Vec<Parts>, SourceError> {
+    if ids.all.is_empty() {
+        return Ok(Vec::new());
+    }
     let masks = masks_of(wanted, &ids.all, yielder).await?;
     charge(masks.bytes())?;
-    let masked = match masks.is_empty() {
-        true => Vec::new(),
-        false => wanted.index.labels_of(wanted.lsm, &core.head, masks.ids(), yielder).await?,
-    };
-    let masked = MaskedSeries { masks: &masks, labels: &masked };
-    load_masked(core, wanted, ids, masked, charge, yielder).await
+    load_unmasked(core, wanted, ids, &masks, charge, yielder).await
 }
 
-/// Loads the parts of some series, without the masked samples.
-async fn load_masked(
+/// Loads the parts of some series, without masked samples.
+async fn load_unmasked(
     core: &Core,
     wanted: &PartitionSelection<'_>,
     ids: &SeriesIds,
-    masked: MaskedSeries<'_>,
+    masks: &Masks,
     charge: &mut (dyn FnMut(usize) -> Result<(), SourceError> + Send),
     yielder: &mut Yielder,
 ) -> Result<Vec<Parts>, SourceError> {
@@ -160,7 +174,7 @@ async fn load_masked(
         lsm,
         columns: &core.columns,
         sizes: &core.options.sizes,
-        masked,
+        masks,
         summaries,
         counters: &core.counters,
     };
@@ -168,12 +182,14 @@ async fn load_masked(
     match blocks::load(&source, runs, &ids.all, range, charge, yielder).await {
         Ok(parts) => Ok(parts),
         Err(LoadError::Other(error)) => Err(error),
-        Err(LoadError::Damaged { id, key, error }) => {
-            let ids = RoaringBitmap::from_iter([id]);
-            let labels = index.labels_of(lsm, &core.head, &ids, yielder).await?;
-            let series = labels.first().map(|(_, labels)| labels.to_string());
-            let location = format!("key {}", keys::printable(&key));
-            Err(error.at(series.unwrap_or_default(), location))
+        Err(LoadError::OfSeries { id, mut error }) => {
+            if let SourceError::Corrupt { series, .. } = &mut error {
+                let ids = RoaringBitmap::from_iter([id]);
+                let labels = index.labels_of(lsm, &core.head, &ids, yielder).await;
+                let labels = labels.ok().and_then(|mut found| found.pop());
+                *series = labels.map_or_else(|| id.to_string(), |(_, labels)| labels.to_string());
+            }
+            Err(error)
         }
     }
 }
@@ -298,8 +314,7 @@ async fn without_samples(
     let doubtful = Resolved::new(doubtful);
     let existing = WantedSummaries::existing();
     let wanted = PartitionSelection { summaries: Some(&existing), ..*wanted };
-    let masked = MaskedSeries { masks, labels: &doubtful.labels };
-    let parts = load_masked(core, &wanted, &doubtful.ids, masked, charge, yielder).await?;
+    let parts = load_unmasked(core, &wanted, &doubtful.ids, masks, charge, yielder).await?;
     let mut without = RoaringBitmap::new();
     for ((id, _), parts) in doubtful.labels.iter().zip(parts) {
         if !parts.iter().any(|part| part.times().overlaps(wanted.range)) {

@@ -151,7 +151,7 @@ pub(super) async fn load(
     let (ids, taken) = (Arc::clone(ids), std::mem::take(parts));
     let mut decoder = Box::new(SummaryDecoder::new(wanted.edges, ids, taken));
     for (metric, runs) in runs {
-        let (candidates, span) = candidates(*metric, runs, wanted, source.masked.masks, are_few);
+        let (candidates, span) = candidates(*metric, runs, wanted, source.masks, are_few);
         let mut reader = SummaryReader::new(source, &candidates, span).await?;
         let mut candidates = candidates.into_iter();
         loop {

@@ -1,12 +1,13 @@
 //! Reads of the object store that do not wait for each other.
 
+use std::ops::Range;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
 use model::{Batch, Budget, Matcher, Selection, Source, TimeRange};
 use slatedb::object_store::path::Path;
-use slatedb::object_store::{GetOptions, GetResult, ObjectStore, Result};
+use slatedb::object_store::{GetOptions, GetRange, GetResult, ObjectStore, Result};
 use tokio::sync::Barrier;
 
 use super::harness::{self, labels, open_with};
@@ -19,28 +20,32 @@ use crate::{Store, StoreOptions};
 /// A metric whose labels are in the middle of the others: not next to something else that is read.
 const WANTED: &str = "other_5_wanted";
 
-/// Notes each read, and holds chosen ones until two of them are pending.
+/// Part of a file.
+type Read = (Path, Range<u64>);
+
+/// Notes each read of a file. Chosen ones wait until two of them are pending.
 #[derive(Debug)]
-struct Held {
+struct PairedReads {
     objects: Arc<dyn ObjectStore>,
-    reads: Mutex<Vec<String>>,
-    chosen: Mutex<Vec<String>>,
-    both: Barrier,
+    reads: Mutex<Vec<Read>>,
+    chosen: Mutex<Vec<Read>>,
+    pair: Barrier,
 }
 
 #[async_trait]
-impl Layer for Arc<Held> {
+impl Layer for Arc<PairedReads> {
     fn below(&self) -> &dyn ObjectStore {
         &*self.objects
     }
 
     async fn get_opts(&self, from: &Path, how: GetOptions) -> Result<GetResult> {
-        let read = format!("{from} {:?}", how.range);
-        if from.as_ref().ends_with(".sst") {
-            lock(&self.reads).push(read.clone());
-        }
-        if lock(&self.chosen).contains(&read) {
-            self.both.wait().await;
+        if let Some(GetRange::Bounded(range)) = &how.range {
+            let read = (from.clone(), range.clone());
+            let is_chosen = lock(&self.chosen).contains(&read);
+            lock(&self.reads).push(read);
+            if is_chosen {
+                self.pair.wait().await;
+            }
         }
         self.objects.get_opts(from, how).await
     }
@@ -72,14 +77,13 @@ async fn fill(store: &Store) {
 #[test]
 fn labels_and_samples_of_a_known_metric_are_read_together() {
     harness::run(async {
-        let objects = harness::memory();
-        let held = Arc::new(Held {
-            objects,
-            reads: Default::default(),
-            chosen: Default::default(),
-            both: Barrier::new(2),
+        let paired = Arc::new(PairedReads {
+            objects: harness::memory(),
+            reads: Mutex::default(),
+            chosen: Mutex::default(),
+            pair: Barrier::new(2),
         });
-        let objects: Arc<dyn ObjectStore> = Arc::new(Layered(Arc::clone(&held)));
+        let objects: Arc<dyn ObjectStore> = Arc::new(Layered(Arc::clone(&paired)));
         let options = StoreOptions {
             sizes: Sizes::default(),
             read_timeout: Duration::from_secs(300),
@@ -101,19 +105,24 @@ fn labels_and_samples_of_a_known_metric_are_read_together() {
             only_newest: false,
             windows: None,
         };
-        for round in 0..2 {
+        let mut chosen = Vec::new();
+        for _ in 0..2 {
             let store = open_with(&objects, options.clone()).await.unwrap();
-            lock(&held.reads).clear();
+            lock(&paired.reads).clear();
+            *lock(&paired.chosen) = chosen.clone();
             let budget = Budget::unlimited();
             // If one read waits for the other, neither ends before the timeout.
             let set = store.select(&selection, &budget).await.unwrap();
             assert_eq!(set.len(), 100);
-            if round == 0 {
-                let reads = lock(&held.reads);
-                // All others are needed to find these.
-                *lock(&held.chosen) = reads[reads.len() - 2..].to_vec();
-            }
+            let reads = lock(&paired.reads).clone();
+            let [_, ids @ .., a, b] = &reads[..] else { panic!("{reads:?}") };
+            // Blocks are before run directories and postings, and labels between these.
+            let (blocks, labels) = if a.1.start < b.1.start { (a, b) } else { (b, a) };
+            let first = ids.iter().map(|(_, range)| range.start).min().unwrap();
+            assert!(blocks.1.end <= first && first < labels.1.start, "{reads:?}");
+            chosen = vec![blocks.clone(), labels.clone()];
             store.close().await.unwrap();
         }
+        assert_eq!(*lock(&paired.chosen), chosen);
     });
 }
