@@ -11,11 +11,11 @@ use slatedb::object_store::{GetOptions, GetRange, GetResult, ObjectStore, Result
 use tokio::sync::Barrier;
 
 use super::harness::{self, labels, open_with};
+use crate::StoreOptions;
 use crate::lock::lock;
 use crate::lsm::{Layer, Layered};
 use crate::sizes::Sizes;
 use crate::window::PARTITION_MS;
-use crate::{Store, StoreOptions};
 
 /// A metric whose labels are in the middle of the others: not next to something else that is read.
 const WANTED: &str = "other_5_wanted";
@@ -23,28 +23,48 @@ const WANTED: &str = "other_5_wanted";
 /// Part of a file.
 type Read = (Path, Range<u64>);
 
-/// Notes each read of a file. Chosen ones wait until two of them are pending.
+/// Reads that wait until all of them are pending.
 #[derive(Debug)]
-struct PairedReads {
+struct Held {
+    /// Their numbers, from 0 on.
+    numbers: Range<usize>,
+    barrier: Arc<Barrier>,
+}
+
+/// Notes each read of a file.
+#[derive(Debug)]
+struct HeldReads {
     objects: Arc<dyn ObjectStore>,
     reads: Mutex<Vec<Read>>,
-    chosen: Mutex<Vec<Read>>,
-    pair: Barrier,
+    held: Mutex<Option<Held>>,
+}
+
+impl HeldReads {
+    /// Counts reads from 0 on, and holds some of them.
+    fn hold(&self, numbers: Range<usize>) {
+        lock(&self.reads).clear();
+        let barrier = Arc::new(Barrier::new(numbers.len()));
+        *lock(&self.held) = Some(Held { numbers, barrier });
+    }
 }
 
 #[async_trait]
-impl Layer for Arc<PairedReads> {
+impl Layer for Arc<HeldReads> {
     fn below(&self) -> &dyn ObjectStore {
         &*self.objects
     }
 
     async fn get_opts(&self, from: &Path, how: GetOptions) -> Result<GetResult> {
         if let Some(GetRange::Bounded(range)) = &how.range {
-            let read = (from.clone(), range.clone());
-            let is_chosen = lock(&self.chosen).contains(&read);
-            lock(&self.reads).push(read);
-            if is_chosen {
-                self.pair.wait().await;
+            let number = {
+                let mut reads = lock(&self.reads);
+                reads.push((from.clone(), range.clone()));
+                reads.len() - 1
+            };
+            let is_held = |held: &&Held| held.numbers.contains(&number);
+            let barrier = lock(&self.held).as_ref().filter(is_held).map(|h| Arc::clone(&h.barrier));
+            if let Some(barrier) = barrier {
+                barrier.wait().await;
             }
         }
         self.objects.get_opts(from, how).await
@@ -57,72 +77,103 @@ fn scramble(number: u64) -> u64 {
     mixed ^ mixed >> 29
 }
 
-/// Adds a day whose labels and samples are too large to be read with the end of a file.
-async fn fill(store: &Store) {
-    let mut batch = Batch::default();
-    for number in 0..100 {
-        let series = labels(&[("__name__", WANTED), ("pod", &format!("pod-{number}"))]);
+/// Adds a day of some series of a metric, a sample a minute.
+fn push(batch: &mut Batch, metric: &str, series: u64) {
+    for number in 0..series {
+        let labels = labels(&[("__name__", metric), ("pod", &format!("pod-{number}"))]);
         let sample = |at: u64| (at as i64 * 60_000, (scramble(at * 100 + number) >> 11) as f64);
-        batch.push(&series, &(0..1440).map(sample).collect::<Vec<_>>());
+        batch.push(&labels, &(0..1440).map(sample).collect::<Vec<_>>());
     }
-    for number in 0..20_000 {
-        let (name, pod) = (format!("other_{}", number % 100), scramble(number));
-        let series = labels(&[("__name__", &name), ("pod", &format!("{pod:032x}"))]);
-        batch.push(&series, &[(0, 1.0)]);
-    }
-    store.append(batch).await.unwrap();
-    store.seal_all().await.unwrap();
 }
 
-#[test]
-fn labels_and_samples_of_a_known_metric_are_read_together() {
-    harness::run(async {
-        let paired = Arc::new(PairedReads {
+/// A compacted day whose reads can be held.
+struct Day {
+    held: Arc<HeldReads>,
+    objects: Arc<dyn ObjectStore>,
+    options: StoreOptions,
+}
+
+impl Day {
+    async fn of(batch: Batch) -> Day {
+        let held = Arc::new(HeldReads {
             objects: harness::memory(),
             reads: Mutex::default(),
-            chosen: Mutex::default(),
-            pair: Barrier::new(2),
+            held: Mutex::default(),
         });
-        let objects: Arc<dyn ObjectStore> = Arc::new(Layered(Arc::clone(&paired)));
+        let objects: Arc<dyn ObjectStore> = Arc::new(Layered(Arc::clone(&held)));
         let options = StoreOptions {
             sizes: Sizes::default(),
             read_timeout: Duration::from_secs(300),
             ..harness::options()
         };
         let store = open_with(&objects, options.clone()).await.unwrap();
-        fill(&store).await;
+        store.append(batch).await.unwrap();
+        store.seal_all().await.unwrap();
         store.close().await.unwrap();
         let store = open_with(&objects, options.clone()).await.unwrap();
         while store.stats().uncompacted_segments > 0 {
             tokio::task::yield_now().await;
         }
         store.close().await.unwrap();
+        Day { held, objects, options: StoreOptions { compaction_interval: None, ..options } }
+    }
 
-        let options = StoreOptions { compaction_interval: None, ..options };
+    /// Selects from the newly opened store while some reads are held: if they wait for each other,
+    /// none of them ends before the timeout. Returns the number of series, and all reads.
+    async fn select(&self, matcher: Matcher, held: Range<usize>) -> (usize, Vec<Read>) {
+        let store = open_with(&self.objects, self.options.clone()).await.unwrap();
+        self.held.hold(held);
         let selection = Selection {
-            matchers: vec![Matcher::equal("__name__", WANTED)],
+            matchers: vec![matcher],
             times: TimeRange::new(0, PARTITION_MS - 1),
             only_newest: false,
             windows: None,
         };
-        let mut chosen = Vec::new();
+        let set = store.select(&selection, &Budget::unlimited()).await.unwrap();
+        let reads = lock(&self.held.reads).clone();
+        store.close().await.unwrap();
+        (set.len(), reads)
+    }
+}
+
+#[test]
+fn labels_and_samples_of_a_known_metric_are_read_together() {
+    harness::run(async {
+        // Labels and samples are too large to be read with the end of the file.
+        let mut batch = Batch::default();
+        push(&mut batch, WANTED, 100);
+        for number in 0..20_000 {
+            let (name, pod) = (format!("other_{}", number % 100), scramble(number));
+            let series = labels(&[("__name__", &name), ("pod", &format!("{pod:032x}"))]);
+            batch.push(&series, &[(0, 1.0)]);
+        }
+        let day = Day::of(batch).await;
+        let wanted = Matcher::equal("__name__", WANTED);
+        let mut held = 0..0;
         for _ in 0..2 {
-            let store = open_with(&objects, options.clone()).await.unwrap();
-            lock(&paired.reads).clear();
-            *lock(&paired.chosen) = chosen.clone();
-            let budget = Budget::unlimited();
-            // If one read waits for the other, neither ends before the timeout.
-            let set = store.select(&selection, &budget).await.unwrap();
-            assert_eq!(set.len(), 100);
-            let reads = lock(&paired.reads).clone();
+            let (found, reads) = day.select(wanted.clone(), held).await;
+            assert_eq!(found, 100);
             let [_, ids @ .., a, b] = &reads[..] else { panic!("{reads:?}") };
             // Blocks are before run directories and postings, and labels between these.
             let (blocks, labels) = if a.1.start < b.1.start { (a, b) } else { (b, a) };
             let first = ids.iter().map(|(_, range)| range.start).min().unwrap();
             assert!(blocks.1.end <= first && first < labels.1.start, "{reads:?}");
-            chosen = vec![blocks.clone(), labels.clone()];
-            store.close().await.unwrap();
+            held = reads.len() - 2..reads.len();
         }
-        assert_eq!(*lock(&paired.chosen), chosen);
+    });
+}
+
+#[test]
+fn blocks_of_many_metrics_are_read_together() {
+    harness::run(async {
+        let mut batch = Batch::default();
+        for metric in 0..40 {
+            push(&mut batch, &format!("metric_{metric}"), 8);
+        }
+        let day = Day::of(batch).await;
+        // The first read is that of the end of the file, which has the index.
+        let (found, reads) = day.select(Matcher::equal("pod", "pod-0"), 1..25).await;
+        assert_eq!(found, 40);
+        assert!(reads.len() >= 25, "{reads:?}");
     });
 }
