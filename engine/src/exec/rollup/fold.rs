@@ -1,12 +1,10 @@
-//! Sums, means and extremes over ranges, with a bounded number of operations per sample.
-
-use std::collections::VecDeque;
+//! Sums and means over ranges, with a bounded number of operations per sample.
 
 use model::{WantedFact, widest};
 
 use crate::exec::numeric::compensated::{self, Sum};
 use crate::exec::rollup::alike::AlikeRanges;
-use crate::exec::rollup::buffer::{Frame, Kernel, Samples};
+use crate::exec::rollup::buffer::{Frame, Kernel};
 use crate::exec::rollup::facts::{FoundWindows, KnownWindows};
 use crate::exec::rollup::halves::{Both, Halves};
 
@@ -127,87 +125,6 @@ impl Kernel for Fold {
 
     fn bytes(&self) -> u64 {
         self.halves.bytes()
-    }
-}
-
-/// `min_over_time`, `max_over_time`, `ts_of_min_over_time`, `ts_of_max_over_time`.
-///
-/// The deque holds the samples that are or may become the extreme: each beats all later samples in
-/// it.
-/// Source: `compareOverTime` of Prometheus: NaN loses to every number.
-#[derive(Debug)]
-pub(super) struct Extreme {
-    is_max: bool,
-    /// True if the result is the timestamp; of equal values, the last one counts.
-    is_time: bool,
-    candidates: VecDeque<Candidate>,
-}
-
-#[derive(Debug, Clone, Copy)]
-struct Candidate {
-    number: u64,
-    time_ms: i64,
-    value: f64,
-}
-
-impl Extreme {
-    pub(super) fn new(is_max: bool, is_time: bool) -> Extreme {
-        Extreme { is_max, is_time, candidates: VecDeque::new() }
-    }
-}
-
-impl Kernel for Extreme {
-    #[inline]
-    fn enter(&mut self, samples: Samples<'_>, _lo: usize, at: usize) {
-        let value = samples.values[at];
-        if value.is_nan() {
-            return;
-        }
-        while let Some(last) = self.candidates.back() {
-            let is_beaten = if self.is_max { value > last.value } else { value < last.value };
-            let is_replaced = is_beaten || (self.is_time && value == last.value);
-            if !is_replaced {
-                break;
-            }
-            self.candidates.pop_back();
-        }
-        let (number, time_ms) = (samples.number(at), samples.times[at]);
-        self.candidates.push_back(Candidate { number, time_ms, value });
-    }
-
-    #[inline]
-    fn leave(&mut self, samples: Samples<'_>, at: usize, _hi: usize) {
-        if self.candidates.front().is_some_and(|front| front.number == samples.number(at)) {
-            self.candidates.pop_front();
-        }
-    }
-
-    #[inline]
-    fn value(&mut self, frame: &Frame<'_>) -> Option<f64> {
-        let last = frame.hi - 1;
-        let (time_ms, value) = match self.candidates.front() {
-            Some(best) => (best.time_ms, best.value),
-            None => (frame.samples.times[last], frame.samples.values[last]),
-        };
-        Some(if self.is_time { time_ms as f64 / 1000.0 } else { value })
-    }
-
-    #[inline]
-    fn wanted_fact(&self) -> Option<WantedFact> {
-        let wanted = if self.is_max { WantedFact::Max } else { WantedFact::Min };
-        (!self.is_time).then_some(wanted)
-    }
-
-    fn of_facts(&self, known: &KnownWindows<'_>, out: &mut [f64]) -> FoundWindows {
-        if known.have_samples() {
-            out.copy_from_slice(&known.facts.fact[..out.len()]);
-            return FoundWindows::All;
-        }
-        known.each(out, |index, _| Some(known.facts.fact[index]))
-    }
-
-    fn bytes(&self) -> u64 {
-        (self.candidates.capacity() * size_of::<Candidate>()) as u64
     }
 }
 

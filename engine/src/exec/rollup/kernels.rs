@@ -14,7 +14,8 @@ use super::buffer::Ranges;
 use super::counter::{LastTwo, Neighbours, Resets};
 use super::extended::{AnchoredNeighbours, ExtendedRate, SmoothedLookup};
 use super::extrapolated::Extrapolated;
-use super::fold::{Boundary, Extreme, Fold};
+use super::extreme::Extreme;
+use super::fold::{Boundary, Fold};
 use super::mixed;
 use super::spread::{Mad, Quantile, Variance};
 use super::trend::{Prediction, Slope, Smoothing};
@@ -206,8 +207,11 @@ impl RollupOperator {
                 self.reader(series, || AnchoredNeighbours::new(only_falls))
             }
             RollupKernel::Fold { is_mean } => self.reader(series, || Fold::new(is_mean)),
-            RollupKernel::Extreme { is_max, is_time } => {
-                self.reader(series, || Extreme::new(is_max, is_time))
+            RollupKernel::Extreme { is_max, is_time: false } => {
+                self.reader(series, || Extreme::<false>::new(is_max))
+            }
+            RollupKernel::Extreme { is_max, is_time: true } => {
+                self.reader(series, || Extreme::<true>::new(is_max))
             }
             RollupKernel::Boundary(boundary) => self.reader(series, || boundary),
             RollupKernel::Size => self.reader(series, || Boundary::Count),

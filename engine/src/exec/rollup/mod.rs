@@ -10,6 +10,7 @@ mod buffer;
 mod counter;
 mod extended;
 mod extrapolated;
+mod extreme;
 mod facts;
 mod feed;
 mod fold;
