@@ -177,7 +177,7 @@ impl From<StoreError> for SourceError {
         match error {
             StoreError::Budget(error) => SourceError::Budget(error),
             StoreError::Corrupt { location, detail } => {
-                SourceError::Corrupt { series: "(unknown)".to_owned(), location, detail }
+                SourceError::Corrupt { series: String::new(), location, detail }
             }
             error => SourceError::Unavailable(error.to_string()),
         }

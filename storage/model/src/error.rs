@@ -50,13 +50,17 @@ pub enum SourceError {
         time_ms: i64,
     },
     /// Restore: bytes are damaged.
-    #[error("damaged data at {location} of series {series}: {detail}")]
+    #[error("damaged data at {location}{}: {detail}", of_series(series))]
     Corrupt {
-        /// Labels of the series, as far as known.
+        /// Labels of the series; empty if it is not known.
         series: String,
         /// Key, chunk and offset.
         location: String,
         /// Expected and found content.
         detail: String,
     },
+}
+
+fn of_series(series: &str) -> String {
+    if series.is_empty() { String::new() } else { format!(" of series {series}") }
 }

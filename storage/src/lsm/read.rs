@@ -21,7 +21,7 @@ use crate::keys;
 use crate::lsm::compaction::garbage;
 use crate::lsm::compaction::tables::{TABLE_SUFFIX, TABLES_FOLDER};
 use crate::lsm::follow::view::{MergedScan, ScanEnd, ScanStep};
-use crate::lsm::{Access, Lsm, store_error, tracing_account, view_of};
+use crate::lsm::{Access, Lsm, OBJECT_STORE, store_error, tracing_account, view_of};
 
 /// Bytes that one request of a scan fetches, or its whole range: scans end where the wanted keys
 /// do. SlateDB's default is one block.
@@ -42,7 +42,7 @@ impl Lsm {
         let _read = self.reads.begin();
         self.fetch_tails(self.unread_tails(key, |first| first <= key)).await?;
         let account = self.account.as_deref();
-        match &self.access {
+        let read = match &self.access {
             Access::Writer(db) => {
                 bounded(self.read_timeout, account, db.get_with_options(key, &options)).await
             }
@@ -54,7 +54,8 @@ impl Lsm {
                 let reading = view.base.reader.get_with_options(key, &options);
                 bounded(self.read_timeout, account, reading).await
             }
-        }
+        };
+        read.map_err(|error| at_key(error, key))
     }
 
     /// Returns the value of a key that is known to exist: bloom filters are not fetched, and a
@@ -74,17 +75,18 @@ impl Lsm {
         let (iterator, added) = match &self.access {
             Access::Writer(db) => {
                 let opening = db.scan_prefix_with_options(prefix, .., &options);
-                (bounded(self.read_timeout, account, opening).await?, None)
+                (bounded(self.read_timeout, account, opening).await, None)
             }
             Access::Reader(fixed, current) => {
                 let view = view_of(fixed, current);
                 let opening = view.base.reader.scan_prefix_with_options(prefix, .., &options);
-                let iterator = bounded(self.read_timeout, account, opening).await?;
+                let iterator = bounded(self.read_timeout, account, opening).await;
                 let end = ScanEnd::AfterPrefix(Bytes::copy_from_slice(prefix));
                 (iterator, Some(MergedScan::new(&view, prefix, end)))
             }
         };
-        Ok(self.scanning(Some((iterator, read)), added))
+        let iterator = iterator.map_err(|error| at_key(error, prefix))?;
+        Ok(self.scanning(prefix, Some((iterator, read)), added))
     }
 
     /// Returns the keys from `start` to before `end`, in order.
@@ -99,7 +101,7 @@ impl Lsm {
         options: &ScanOptions,
     ) -> Result<Scan, StoreError> {
         if start >= end {
-            return Ok(self.scanning(None, None));
+            return Ok(self.scanning(start, None, None));
         }
         let range: (Bound<&[u8]>, Bound<&[u8]>) = (Bound::Included(start), Bound::Excluded(end));
         let read = self.reads.begin();
@@ -108,17 +110,18 @@ impl Lsm {
         let (iterator, added) = match &self.access {
             Access::Writer(db) => {
                 let opening = db.scan_with_options(range, options);
-                (bounded(self.read_timeout, account, opening).await?, None)
+                (bounded(self.read_timeout, account, opening).await, None)
             }
             Access::Reader(fixed, current) => {
                 let view = view_of(fixed, current);
                 let opening = view.base.reader.scan_with_options(range, options);
-                let iterator = bounded(self.read_timeout, account, opening).await?;
+                let iterator = bounded(self.read_timeout, account, opening).await;
                 let end = ScanEnd::Before(Bytes::copy_from_slice(end));
                 (iterator, Some(MergedScan::new(&view, start, end)))
             }
         };
-        Ok(self.scanning(Some((iterator, read)), added))
+        let iterator = iterator.map_err(|error| at_key(error, start))?;
+        Ok(self.scanning(start, Some((iterator, read)), added))
     }
 
     /// Returns the first key from `start` to before `end`, with as few fetched bytes as possible.
@@ -187,15 +190,19 @@ impl Lsm {
 
     fn scanning(
         &self,
+        start: &[u8],
         open: Option<(slatedb::DbIterator, garbage::ReadGuard)>,
         added: Option<MergedScan>,
     ) -> Scan {
-        Scan { open, added, timeout: self.read_timeout, account: self.account.clone() }
+        let (timeout, account) = (self.read_timeout, self.account.clone());
+        Scan { start: start.into(), open, added, timeout, account }
     }
 }
 
 /// Scan in progress.
 pub(crate) struct Scan {
+    /// First key of the range, for errors.
+    start: Box<[u8]>,
     /// `None` if the range is empty, which SlateDB rejects.
     open: Option<(slatedb::DbIterator, garbage::ReadGuard)>,
     /// Merge with the WAL rows of a view.
@@ -214,13 +221,25 @@ impl Scan {
                 return Ok(next);
             }
             let Some((iterator, _)) = &mut self.open else { return Ok(None) };
-            let entry = bounded(self.timeout, self.account.as_deref(), iterator.next()).await?;
+            let entry = bounded(self.timeout, self.account.as_deref(), iterator.next()).await;
+            let entry = entry.map_err(|error| at_key(error, &self.start))?;
             let entry = entry.map(|entry| (entry.key, entry.value));
             match &mut self.added {
                 None => return Ok(entry),
                 Some(added) => added.put(entry),
             }
         }
+    }
+}
+
+/// Adds the first key of a read to an error of damage that SlateDB has found.
+fn at_key(error: StoreError, key: &[u8]) -> StoreError {
+    match error {
+        StoreError::Corrupt { location, detail } if location == OBJECT_STORE => {
+            let location = format!("{OBJECT_STORE}, from key {} on", keys::printable(key));
+            StoreError::Corrupt { location, detail }
+        }
+        error => error,
     }
 }
 

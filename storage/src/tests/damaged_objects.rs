@@ -153,6 +153,11 @@ async fn outcome(objects: &InMemory, object: &str, whole: &Contents) -> BTreeSet
                 }
                 Err(error) => {
                     let (is_named, error) = named(error.to_string());
+                    let has_key = error.contains("the object store, from key p");
+                    assert!(
+                        has_key || !error.contains("damaged data at the object store"),
+                        "{error}"
+                    );
                     if std::env::var_os("DAMAGE_ERRORS").is_some() {
                         eprintln!("  {object}: {error}");
                     }
