@@ -1,5 +1,5 @@
-//! Ranges whose samples are at the same positions: their smallest and largest values, and sums over
-//! them, eight blocks of ranges at a time.
+//! Ranges whose samples are at the same positions: their extremes, and sums over them, eight blocks
+//! of ranges at a time.
 //!
 //! The bits of sums are those of [`Halves`](super::halves::Halves). In each of its two parts, every
 //! addition needs the result of the previous one, but parts at different boundaries are
@@ -34,7 +34,7 @@ const RANGE_SAMPLES_MAX: usize = 1 << 10;
 /// allocate them for each series may wait for each other.
 const STACK_SAMPLES_MAX: usize = 64;
 
-/// Ranges whose best values are determined together. The buffers, 16 bytes for each of them and for
+/// Ranges whose extremes are determined together. The buffers, 16 bytes for each of them and for
 /// each step of a range, stay in the CPU cache.
 const RANGES_AT_ONCE: usize = 512;
 
@@ -159,14 +159,6 @@ pub(super) fn roll(
         out.zip(&values).for_each(|(out, value)| *out = *value);
     }
     Some(alike[(windows.count - 1) % period].last())
-}
-
-/// Writes to `out` the better of each value and the one `distance` later.
-#[inline(always)]
-fn combine(out: &mut [f64], values: &[f64], distance: usize, better_of: impl Fn(f64, f64) -> f64) {
-    for ((out, first), second) in out.iter_mut().zip(values).zip(&values[distance..]) {
-        *out = better_of(*first, *second);
-    }
 }
 
 /// Returns the number of windows after which their samples repeat, if it is more than one and
@@ -297,34 +289,36 @@ impl<'a> AlikeRanges<'a> {
         }
     }
 
-    /// Writes the best value of each range to `out`; `better_of` gets values in the order of their
+    /// Writes the extreme of each range to `out`; `better_of` gets values in the order of their
     /// samples.
     ///
-    /// The best values of one step are combined to those of two steps, four, and so on. Two of these
-    /// overlap in a range, whatever its length.
-    pub(super) fn best(&self, out: &mut [f64], better_of: impl Fn(f64, f64) -> f64 + Copy) {
+    /// The extremes of one step are combined to those of two steps, four, and so on. Two of these
+    /// cover a range, whatever its length.
+    pub(super) fn extremes(&self, out: &mut [f64], better_of: impl Fn(f64, f64) -> f64 + Copy) {
         let mut buffers: [SmallVec<[f64; 2 * RANGES_AT_ONCE]>; 2] = Default::default();
         for (part, out) in out.chunks_mut(RANGES_AT_ONCE).enumerate() {
             let mut count = out.len() + self.block_ranges - 1;
             buffers.iter_mut().for_each(|buffer| buffer.resize(count, 0.0));
-            let [bests, longer] = &mut buffers;
-            let (mut bests, mut longer) = (&mut bests[..], &mut longer[..]);
+            let [extremes, longer] = &mut buffers;
+            let (mut extremes, mut longer) = (&mut extremes[..], &mut longer[..]);
             let samples = &self.samples.values[self.range(part * RANGES_AT_ONCE).start..];
             widest(
                 #[inline(always)]
                 || {
-                    for (best, samples) in bests.iter_mut().zip(samples.chunks_exact(self.stride)) {
-                        *best = samples[1..]
+                    for (extreme, samples) in
+                        extremes.iter_mut().zip(samples.chunks_exact(self.stride))
+                    {
+                        *extreme = samples[1..]
                             .iter()
-                            .fold(samples[0], |best, value| better_of(best, *value));
+                            .fold(samples[0], |extreme, value| better_of(extreme, *value));
                     }
                     let mut steps = 1;
                     while 2 * steps <= self.block_ranges {
                         count -= steps;
-                        combine(&mut longer[..count], bests, steps, better_of);
-                        (bests, longer, steps) = (longer, bests, 2 * steps);
+                        combine(&mut longer[..count], extremes, steps, better_of);
+                        (extremes, longer, steps) = (longer, extremes, 2 * steps);
                     }
-                    combine(out, bests, self.block_ranges - steps, better_of);
+                    combine(out, extremes, self.block_ranges - steps, better_of);
                 },
             );
         }
@@ -380,6 +374,14 @@ impl<'a> AlikeRanges<'a> {
     }
 }
 
+/// Writes to `out` the better of each value and the one `distance` later.
+#[inline(always)]
+fn combine(out: &mut [f64], values: &[f64], distance: usize, better_of: impl Fn(f64, f64) -> f64) {
+    for ((out, first), second) in out.iter_mut().zip(values).zip(&values[distance..]) {
+        *out = better_of(*first, *second);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -393,7 +395,7 @@ mod tests {
     use crate::steps::{LookTimes, Reach};
     use crate::tile::is_present;
 
-    /// Kernel that computes each range separately.
+    /// Kernel without methods for several ranges.
     struct Walked<K>(K);
 
     impl<K: Kernel> Kernel for Walked<K> {
@@ -433,7 +435,7 @@ mod tests {
     }
 
     fn values() -> impl Strategy<Value = Vec<f64>> {
-        let large = [f64::NAN, f64::INFINITY, f64::NEG_INFINITY, f64::MAX, -f64::MAX];
+        let large = [f64::NAN, -f64::NAN, f64::INFINITY, f64::NEG_INFINITY, f64::MAX, -f64::MAX];
         let odd = [&large[..], &[0.0, -0.0, 1e-300]].concat();
         let odd_percent = prop_oneof![Just(0), Just(2), Just(90)];
         let value = odd_percent.prop_flat_map(move |percent| {
@@ -474,7 +476,7 @@ mod tests {
             block_ranges in 1_usize..9,
             skipped in 0_usize..30,
             age_ms in 0_i64..20,
-            is_first: bool,
+            is_second_function: bool,
         ) {
             let late = |at: usize| jitter[at] % (jitter_ms + 1).min(sample_ms);
             let time = |at: usize| first_ms + at as i64 * sample_ms + late(at);
@@ -502,15 +504,17 @@ mod tests {
             };
             prop_assert_eq!(alike.last(), range(count - 1));
             let (mut sums, mut extremes) = (vec![0.0; count], vec![0.0; count]);
-            Fold::new(is_first).roll_alike(&alike, &mut sums);
-            Extreme::<false>::new(is_first).roll_alike(&alike, &mut extremes);
-            let (mut sum, mut extreme) = (Fold::new(is_first), Extreme::<false>::new(is_first));
+            Fold::new(is_second_function).roll_alike(&alike, &mut sums);
+            Extreme::<false>::new(is_second_function).roll_alike(&alike, &mut extremes);
             for window in 0..count {
                 let Range { start: lo, end: hi } = range(window);
                 let (start_ms, end_ms) = (windows.after_ms(window), windows.end_ms(window));
                 let frame = Frame { samples, lo, hi, start_ms, end_ms, step: window };
                 let found = [sums[window], extremes[window]];
-                let expected = [sum.value(&frame), extreme.value(&frame)];
+                let expected = [
+                    Fold::new(is_second_function).value(&frame),
+                    Extreme::<false>::new(is_second_function).value(&frame),
+                ];
                 let bits = |value: f64| Some(value.to_bits());
                 let expected_bits = expected.map(|value| value.and_then(bits));
                 prop_assert_eq!(found.map(bits), expected_bits, "{}: {:?}", window, found);
@@ -518,18 +522,19 @@ mod tests {
         }
 
         #[test]
-        fn tiles_of_alike_ranges_have_the_values_of_single_ranges(
+        fn tiles_of_ranges_have_the_values_of_single_ranges(
             values in values(),
             sample_ms in prop::sample::select(vec![3_i64, 6, 15, 1_000, 15_000]),
             first_ms in -50_000_i64..50_000,
             jitter in prop::collection::vec(0_i64..100, 700),
             is_jittery: bool,
             missing in prop::collection::vec(0_usize..700, 0..3),
-            (step_of, steps_of) in prop::sample::select(vec![(1, 1), (2, 1), (3, 1), (1, 3), (2, 3), (4, 3)]),
+            (step_of, steps_of) in prop::sample::select(vec![(1, 1), (2, 1), (3, 1), (40, 1), (1, 3), (2, 3), (4, 3)]),
             range_steps in 1_i64..12,
+            divisor in prop_oneof![2 => Just(1), 1 => Just(12)],
             age_ms in -20_000_i64..20_000,
             width in prop::sample::select(vec![64_usize, 100, 512]),
-            is_first: bool,
+            is_second_function: bool,
         ) {
             let late = |at: usize| if is_jittery { jitter[at] % (1 + sample_ms / 3) } else { 0 };
             let samples: Vec<(i64, f64)> = (0..values.len())
@@ -539,12 +544,12 @@ mod tests {
             let step_ms = sample_ms * step_of / steps_of;
             let count = (values.len() as i64 * sample_ms / step_ms) as usize + 9;
             let times = LookTimes { first_ms: first_ms + age_ms % (3 * step_ms), step_ms, count };
-            let range_ms = range_steps * step_ms;
-            let sum = || Fold::new(is_first);
+            let range_ms = (range_steps * step_ms / divisor).max(1);
+            let sum = || Fold::new(is_second_function);
             let found = rolled(sum(), &samples, times, range_ms, width);
             let expected = rolled(Walked(sum()), &samples, times, range_ms, width);
             prop_assert_eq!(found, expected);
-            let extreme = || Extreme::<false>::new(is_first);
+            let extreme = || Extreme::<false>::new(is_second_function);
             let found = rolled(extreme(), &samples, times, range_ms, width);
             let expected = rolled(Walked(extreme()), &samples, times, range_ms, width);
             prop_assert_eq!(found, expected);

@@ -133,8 +133,8 @@ impl EvenRanges<'_> {
 
 /// State of a function over the samples in a range that moves forward.
 ///
-/// Every sample enters once and leaves once, in order. A sample may enter and leave between two
-/// ranges whose values are requested.
+/// Every sample enters once and leaves once, in order, except for those of ranges that are rolled at
+/// once. A sample may enter and leave between two ranges whose values are requested.
 pub(super) trait Kernel: Send {
     /// Whether the cost of a value may be proportional to the range.
     const LOOKS_AT_ALL: bool = false;
