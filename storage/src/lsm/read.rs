@@ -42,9 +42,10 @@ impl Lsm {
         let _read = self.reads.begin();
         self.fetch_tails(self.unread_tails(key, |first| first <= key)).await?;
         let account = self.account.as_deref();
-        let read = match &self.access {
+        match &self.access {
             Access::Writer(db) => {
-                bounded(self.read_timeout, account, db.get_with_options(key, &options)).await
+                let reading = db.get_with_options(key, &options);
+                bounded(self.read_timeout, account, key, reading).await
             }
             Access::Reader(fixed, current) => {
                 let view = view_of(fixed, current);
@@ -52,10 +53,9 @@ impl Lsm {
                     return Ok(value);
                 }
                 let reading = view.base.reader.get_with_options(key, &options);
-                bounded(self.read_timeout, account, reading).await
+                bounded(self.read_timeout, account, key, reading).await
             }
-        };
-        read.map_err(|error| at_key(error, key))
+        }
     }
 
     /// Returns the value of a key that is known to exist: bloom filters are not fetched, and a
@@ -75,17 +75,16 @@ impl Lsm {
         let (iterator, added) = match &self.access {
             Access::Writer(db) => {
                 let opening = db.scan_prefix_with_options(prefix, .., &options);
-                (bounded(self.read_timeout, account, opening).await, None)
+                (bounded(self.read_timeout, account, prefix, opening).await?, None)
             }
             Access::Reader(fixed, current) => {
                 let view = view_of(fixed, current);
                 let opening = view.base.reader.scan_prefix_with_options(prefix, .., &options);
-                let iterator = bounded(self.read_timeout, account, opening).await;
+                let iterator = bounded(self.read_timeout, account, prefix, opening).await?;
                 let end = ScanEnd::AfterPrefix(Bytes::copy_from_slice(prefix));
                 (iterator, Some(MergedScan::new(&view, prefix, end)))
             }
         };
-        let iterator = iterator.map_err(|error| at_key(error, prefix))?;
         Ok(self.scanning(prefix, Some((iterator, read)), added))
     }
 
@@ -110,17 +109,16 @@ impl Lsm {
         let (iterator, added) = match &self.access {
             Access::Writer(db) => {
                 let opening = db.scan_with_options(range, options);
-                (bounded(self.read_timeout, account, opening).await, None)
+                (bounded(self.read_timeout, account, start, opening).await?, None)
             }
             Access::Reader(fixed, current) => {
                 let view = view_of(fixed, current);
                 let opening = view.base.reader.scan_with_options(range, options);
-                let iterator = bounded(self.read_timeout, account, opening).await;
+                let iterator = bounded(self.read_timeout, account, start, opening).await?;
                 let end = ScanEnd::Before(Bytes::copy_from_slice(end));
                 (iterator, Some(MergedScan::new(&view, start, end)))
             }
         };
-        let iterator = iterator.map_err(|error| at_key(error, start))?;
         Ok(self.scanning(start, Some((iterator, read)), added))
     }
 
@@ -221,8 +219,8 @@ impl Scan {
                 return Ok(next);
             }
             let Some((iterator, _)) = &mut self.open else { return Ok(None) };
-            let entry = bounded(self.timeout, self.account.as_deref(), iterator.next()).await;
-            let entry = entry.map_err(|error| at_key(error, &self.start))?;
+            let (account, next) = (self.account.as_deref(), iterator.next());
+            let entry = bounded(self.timeout, account, &self.start, next).await?;
             let entry = entry.map(|entry| (entry.key, entry.value));
             match &mut self.added {
                 None => return Ok(entry),
@@ -232,29 +230,30 @@ impl Scan {
     }
 }
 
-/// Adds the first key of a read to an error of damage that SlateDB has found.
-fn at_key(error: StoreError, key: &[u8]) -> StoreError {
-    match error {
-        StoreError::Corrupt { location, detail } if location == OBJECT_STORE => {
-            let location = format!("{OBJECT_STORE}, from key {} on", keys::printable(key));
-            StoreError::Corrupt { location, detail }
-        }
-        error => error,
-    }
-}
-
-/// Waits for a read, with a timeout: SlateDB retries failed requests without end.
+/// Waits for a read from a key on, with a timeout: SlateDB retries failed requests without end.
 async fn bounded<T>(
     limit: Duration,
     account: Option<&tracing_account::Account>,
+    key: &[u8],
     read: impl Future<Output = Result<T, slatedb::Error>>,
 ) -> Result<T, StoreError> {
-    let Some(account) = account else { return in_time(limit, read).await };
+    let Some(account) = account else { return at_key(in_time(limit, read).await, key) };
     account.check()?;
     let result = in_time(limit, account.on(read)).await;
     // Also without further reads.
     account.check()?;
-    result
+    at_key(result, key)
+}
+
+/// Adds the first key of a read to an error of damage that SlateDB has found.
+fn at_key<T>(result: Result<T, StoreError>, key: &[u8]) -> Result<T, StoreError> {
+    result.map_err(|error| match error {
+        StoreError::Corrupt { location, detail } if location == OBJECT_STORE => {
+            let detail = format!("{detail}, in a read from key {}", keys::printable(key));
+            StoreError::Corrupt { location, detail }
+        }
+        error => error,
+    })
 }
 
 /// Waits for a read that no query pays for, with a timeout.

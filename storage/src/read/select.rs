@@ -61,7 +61,7 @@ impl Pin {
 
 /// Returns whether a read has found an SST missing or damaged.
 pub(crate) fn is_lost<T>(read: &Result<T, SourceError>) -> bool {
-    matches!(read, Err(SourceError::Corrupt { location, .. }) if location.starts_with(OBJECT_STORE))
+    matches!(read, Err(SourceError::Corrupt { location, .. }) if location == OBJECT_STORE)
 }
 
 /// Resolves and loads a selection. Summaries replace samples where only windows are needed, unless

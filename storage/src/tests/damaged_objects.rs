@@ -153,15 +153,15 @@ async fn outcome(objects: &InMemory, object: &str, whole: &Contents) -> BTreeSet
                 }
                 Err(error) => {
                     let (is_named, error) = named(error.to_string());
-                    let has_key = error.contains("the object store, from key p");
-                    assert!(
-                        has_key || !error.contains("damaged data at the object store"),
-                        "{error}"
-                    );
                     if std::env::var_os("DAMAGE_ERRORS").is_some() {
                         eprintln!("  {object}: {error}");
                     }
                     outcomes.insert(format!("error, {is_named}"));
+                    if error.contains("damaged data at the object store") {
+                        let has_key = error.contains("in a read from key p");
+                        outcomes
+                            .insert(if has_key { "key named" } else { "key missing" }.to_owned());
+                    }
                 }
             }
         }
@@ -240,14 +240,15 @@ fn damaged_objects_are_errors_and_not_gaps() {
     let mut silent = BTreeSet::new();
     for ((kind, damage), found) in &table {
         println!("{kind:28} | {damage:20} | {found:?}");
-        for wrong in ["panic", "hangs", "samples missing", "exemplars missing", "metadata missing"]
-        {
+        let missing = ["samples missing", "exemplars missing", "metadata missing", "key missing"];
+        for wrong in ["panic", "hangs"].into_iter().chain(missing) {
             if found.contains(wrong) {
                 silent.insert((*kind, *damage, wrong));
             }
         }
     }
     assert_eq!(silent, BTreeSet::from(SILENT), "a new silent loss, or a fixed one");
+    assert!(table.values().any(|found| found.contains("key named")), "{table:?}");
     let kinds: BTreeSet<&str> = kinds.into_values().collect();
     assert!(kinds.len() >= 10 && !kinds.contains("unknown"), "{kinds:?}");
 }
