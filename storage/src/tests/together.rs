@@ -25,7 +25,7 @@ type Read = (Path, Range<u64>);
 
 /// Reads that wait until all of them are pending.
 #[derive(Debug)]
-struct Held {
+struct ReadGroup {
     /// Their numbers, from 0 on.
     numbers: Range<usize>,
     barrier: Arc<Barrier>,
@@ -33,23 +33,23 @@ struct Held {
 
 /// Notes each read of a file.
 #[derive(Debug)]
-struct HeldReads {
+struct GroupedReads {
     objects: Arc<dyn ObjectStore>,
     reads: Mutex<Vec<Read>>,
-    held: Mutex<Option<Held>>,
+    group: Mutex<Option<ReadGroup>>,
 }
 
-impl HeldReads {
+impl GroupedReads {
     /// Counts reads from 0 on, and holds some of them.
     fn hold(&self, numbers: Range<usize>) {
         lock(&self.reads).clear();
         let barrier = Arc::new(Barrier::new(numbers.len()));
-        *lock(&self.held) = Some(Held { numbers, barrier });
+        *lock(&self.group) = Some(ReadGroup { numbers, barrier });
     }
 }
 
 #[async_trait]
-impl Layer for Arc<HeldReads> {
+impl Layer for Arc<GroupedReads> {
     fn below(&self) -> &dyn ObjectStore {
         &*self.objects
     }
@@ -61,8 +61,9 @@ impl Layer for Arc<HeldReads> {
                 reads.push((from.clone(), range.clone()));
                 reads.len() - 1
             };
-            let is_held = |held: &&Held| held.numbers.contains(&number);
-            let barrier = lock(&self.held).as_ref().filter(is_held).map(|h| Arc::clone(&h.barrier));
+            let has_read = |group: &&ReadGroup| group.numbers.contains(&number);
+            let barrier =
+                lock(&self.group).as_ref().filter(has_read).map(|g| Arc::clone(&g.barrier));
             if let Some(barrier) = barrier {
                 barrier.wait().await;
             }
@@ -88,19 +89,19 @@ fn push(batch: &mut Batch, metric: &str, series: u64) {
 
 /// A compacted day whose reads can be held.
 struct Day {
-    held: Arc<HeldReads>,
+    reads: Arc<GroupedReads>,
     objects: Arc<dyn ObjectStore>,
     options: StoreOptions,
 }
 
 impl Day {
     async fn of(batch: Batch) -> Day {
-        let held = Arc::new(HeldReads {
+        let grouped = Arc::new(GroupedReads {
             objects: harness::memory(),
             reads: Mutex::default(),
-            held: Mutex::default(),
+            group: Mutex::default(),
         });
-        let objects: Arc<dyn ObjectStore> = Arc::new(Layered(Arc::clone(&held)));
+        let objects: Arc<dyn ObjectStore> = Arc::new(Layered(Arc::clone(&grouped)));
         let options = StoreOptions {
             sizes: Sizes::default(),
             read_timeout: Duration::from_secs(300),
@@ -115,14 +116,18 @@ impl Day {
             tokio::task::yield_now().await;
         }
         store.close().await.unwrap();
-        Day { held, objects, options: StoreOptions { compaction_interval: None, ..options } }
+        Day {
+            reads: grouped,
+            objects,
+            options: StoreOptions { compaction_interval: None, ..options },
+        }
     }
 
     /// Selects from the newly opened store while some reads are held: if they wait for each other,
     /// none of them ends before the timeout. Returns the number of series, and all reads.
     async fn select(&self, matcher: Matcher, held: Range<usize>) -> (usize, Vec<Read>) {
         let store = open_with(&self.objects, self.options.clone()).await.unwrap();
-        self.held.hold(held);
+        self.reads.hold(held);
         let selection = Selection {
             matchers: vec![matcher],
             times: TimeRange::new(0, PARTITION_MS - 1),
@@ -130,7 +135,7 @@ impl Day {
             windows: None,
         };
         let set = store.select(&selection, &Budget::unlimited()).await.unwrap();
-        let reads = lock(&self.held.reads).clone();
+        let reads = lock(&self.reads.reads).clone();
         store.close().await.unwrap();
         (set.len(), reads)
     }
@@ -171,7 +176,8 @@ fn blocks_of_many_metrics_are_read_together() {
             push(&mut batch, &format!("metric_{metric}"), 8);
         }
         let day = Day::of(batch).await;
-        // The first read is that of the end of the file, which has the index.
+        // The first read is that of the end of the file, which has the index. At most 32 others are in
+        // flight.
         let (found, reads) = day.select(Matcher::equal("pod", "pod-0"), 1..25).await;
         assert_eq!(found, 40);
         assert!(reads.len() >= 25, "{reads:?}");
