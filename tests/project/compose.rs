@@ -384,17 +384,23 @@ fn secrets_are_made_and_the_server_is_well_with_them() {
         return;
     }
     let folder = temporary_directory("compose-secrets");
+    // A process started meanwhile by another test may hold a file that this one writes open, and
+    // Linux executes no file that is open for writing: another process writes the executables.
+    let install = |from: &Path, name: &str| {
+        let to = folder.path().join(name);
+        let mut command = Command::new("install");
+        assert!(command.args(["-m", "755"]).arg(from).arg(&to).status().unwrap().success());
+        to
+    };
     let tools = folder.path().join("tools");
     std::fs::create_dir(&tools).unwrap();
     // A script replaces htpasswd, which few machines have; it hashes the only password.
     let hash = bcrypt::hash(PASSWORD, 4).unwrap();
     let stand_in = format!("#!/bin/sh\ncat >/dev/null\necho \"$3\":'{hash}'\necho\n");
-    let htpasswd = tools.join("htpasswd");
-    std::fs::write(&htpasswd, stand_in).unwrap();
-    let executable = std::os::unix::fs::PermissionsExt::from_mode(0o755);
-    std::fs::set_permissions(&htpasswd, executable).unwrap();
-    let script = folder.path().join("make-secrets");
-    std::fs::copy(path("compose/make-secrets"), &script).unwrap();
+    let written = folder.path().join("htpasswd");
+    std::fs::write(&written, stand_in).unwrap();
+    install(&written, "tools/htpasswd");
+    let script = install(&path("compose/make-secrets"), "make-secrets");
     let search = format!("{}:{}", tools.display(), std::env::var("PATH").unwrap());
     for message in ["is ready", "already exists"] {
         let output = Command::new(&script).env("PATH", &search).output().unwrap();
