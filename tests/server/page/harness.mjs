@@ -53,6 +53,8 @@ export function linkAtEnd(fields) {
  */
 export async function withPage(address, work, options = {}) {
   const context = await browser.newContext({ viewport: { width: 1280, height: 860 }, ...options });
+  // Longer than anything takes on a slow or busy machine.
+  context.setDefaultTimeout(300_000);
   const page = await context.newPage();
   const faults = [];
   page.on("pageerror", (error) => faults.push(error.stack));
