@@ -30,11 +30,11 @@ use futures::FutureExt;
 use model::Budget;
 use slatedb::config::{FlushOptions, FlushType};
 use slatedb::manifest::{SortedRun, SsTableView};
-use slatedb::{CloseReason, Db, DbStatus, ErrorKind, VersionedManifest, WriteBatch};
+use slatedb::{CloseReason, Db, DbStatus, ErrorKind, SstReader, VersionedManifest, WriteBatch};
 
 use cache::blocks::BlockCacheStats;
 use cache::disk::{DiskCache, DiskCacheStats};
-use cache::fetches::{Fetches, Tails};
+use cache::fetches::{Fetches, Ranges};
 pub(crate) use compaction::garbage::{ReadGuard, ReadTracker};
 pub(crate) use compaction::orphans::OrphanStats;
 pub(crate) use follow::follower::{FollowStep, LsmFollower};
@@ -51,7 +51,7 @@ pub use objects::location::{SharedMemory, local_folder};
 pub use objects::metered::{ReadCount, Reader, WriteCount};
 pub(crate) use owner::Claim;
 pub use owner::LEASE_DURATION_MAX;
-pub(crate) use read::Scan;
+pub(crate) use read::{READ_AHEAD_BYTES, SCAN_BYTES_MAX, Scan};
 use snapshot::FOLDER as SNAPSHOTS_FOLDER;
 pub(crate) use snapshot::Snapshot;
 #[cfg(test)]
@@ -83,7 +83,9 @@ pub(crate) struct Lsm {
     read_timeout: Duration,
     blocks: Arc<cache::blocks::BlockCache>,
     fetches: Arc<Layered<Fetches>>,
-    tails: Arc<Tails>,
+    ranges: Arc<Ranges>,
+    /// Reader of the indexes of SSTs.
+    index_reader: Arc<SstReader>,
     files: snapshot::Files,
     disk: Option<DiskCache>,
     counters: Arc<objects::metered::RequestCounters>,
@@ -370,7 +372,7 @@ impl Lsm {
     /// Returns statistics of the block cache.
     pub(crate) fn block_cache_stats(&self) -> BlockCacheStats {
         let blocks = self.blocks.stats();
-        BlockCacheStats { bytes: blocks.bytes + self.tails.bytes(), ..blocks }
+        BlockCacheStats { bytes: blocks.bytes + self.ranges.bytes(), ..blocks }
     }
 
     /// Returns statistics of the disk cache, all 0 without one.

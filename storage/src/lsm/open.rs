@@ -7,7 +7,7 @@ use slatedb::admin::Admin;
 use slatedb::db_cache::DbCache;
 use slatedb::object_store::ObjectStore;
 use slatedb::{
-    CompactorBuilder, Db, GarbageCollectorBuilder, SstBlockSize, VersionedCompactions,
+    CompactorBuilder, Db, GarbageCollectorBuilder, SstBlockSize, SstReader, VersionedCompactions,
     VersionedManifest, WriteBatch,
 };
 use slatedb_common::clock::{DefaultSystemClock, SystemClock};
@@ -16,7 +16,7 @@ use crate::error::StoreError;
 use crate::keys;
 use crate::lsm::cache::blocks;
 use crate::lsm::cache::disk::DiskCache;
-use crate::lsm::cache::fetches::{Fetches, Tails};
+use crate::lsm::cache::fetches::{Fetches, Ranges};
 use crate::lsm::compaction::garbage;
 use crate::lsm::compaction::orphans;
 use crate::lsm::compaction::schedule;
@@ -84,8 +84,17 @@ impl Lsm {
         let near = Arc::clone(&location.object_store);
         let status = Arc::clone(ownership.status());
         let guarded = Arc::new(Guarded::new(near, location.path.clone(), status));
-        let ObjectLayers { counters, failures, verified, counted, fetches, disk, blocks, tails } =
-            ObjectLayers::of(guarded, location, options, reader)?;
+        let ObjectLayers {
+            counters,
+            failures,
+            verified,
+            counted,
+            fetches,
+            disk,
+            blocks,
+            ranges,
+            index_reader,
+        } = ObjectLayers::of(guarded, location, options, reader)?;
         let compaction_requests = schedule::CompactionRequests::default();
         let reads = garbage::ReadTracker::default();
         let current = garbage::CurrentTables::default();
@@ -121,7 +130,8 @@ impl Lsm {
             read_timeout: options.read_timeout,
             blocks,
             fetches,
-            tails,
+            ranges,
+            index_reader,
             disk,
             files,
             counters,
@@ -147,8 +157,17 @@ impl Lsm {
         is_pinned: bool,
     ) -> Result<(Lsm, LsmFollower), StoreError> {
         let near = Arc::clone(&location.object_store);
-        let ObjectLayers { counters, failures, verified, counted, fetches, disk, blocks, tails } =
-            ObjectLayers::of(near, location, options, None)?;
+        let ObjectLayers {
+            counters,
+            failures,
+            verified,
+            counted,
+            fetches,
+            disk,
+            blocks,
+            ranges,
+            index_reader,
+        } = ObjectLayers::of(near, location, options, None)?;
         let folder = location.lsm_folder();
         let noted = folder.as_deref().and_then(mark::noted);
         let cache: Arc<dyn DbCache> = Arc::clone(&blocks) as _;
@@ -180,7 +199,8 @@ impl Lsm {
             read_timeout: options.read_timeout,
             blocks,
             fetches,
-            tails,
+            ranges,
+            index_reader,
             disk,
             files: snapshot::Files::of(location),
             counters,
@@ -218,7 +238,8 @@ struct ObjectLayers {
     fetches: Arc<Layered<Fetches>>,
     disk: Option<DiskCache>,
     blocks: Arc<blocks::BlockCache>,
-    tails: Arc<Tails>,
+    ranges: Arc<Ranges>,
+    index_reader: Arc<SstReader>,
 }
 
 impl ObjectLayers {
@@ -248,16 +269,29 @@ impl ObjectLayers {
         if let Some(cache) = cache {
             objects = Arc::new(cache);
         }
-        let (blocks, tails) = match reader {
-            Some(reader) => (Arc::clone(&reader.blocks), Arc::clone(&reader.tails)),
+        let (blocks, ranges) = match reader {
+            Some(reader) => (Arc::clone(&reader.blocks), Arc::clone(&reader.ranges)),
             None => {
-                let tails = Arc::new(Tails::new(options.cache_bytes_max));
-                let blocks_max = options.cache_bytes_max - tails.bytes_max();
-                (Arc::new(blocks::BlockCache::new(blocks_max)), tails)
+                let ranges = Arc::new(Ranges::new(options.cache_bytes_max));
+                let blocks_max = options.cache_bytes_max - ranges.bytes_max();
+                (Arc::new(blocks::BlockCache::new(blocks_max)), ranges)
             }
         };
-        let fetches = Arc::new(Fetches::new(objects, Arc::clone(&tails)));
-        Ok(ObjectLayers { counters, failures, verified, counted, fetches, disk, blocks, tails })
+        let fetches = Arc::new(Fetches::new(objects, Arc::clone(&ranges)));
+        let cache: Arc<dyn DbCache> = Arc::clone(&blocks) as _;
+        let (path, objects) = (location.path.clone(), Arc::clone(&fetches) as _);
+        let index_reader = Arc::new(SstReader::new(path, objects, Some(cache), None));
+        Ok(ObjectLayers {
+            counters,
+            failures,
+            verified,
+            counted,
+            fetches,
+            disk,
+            blocks,
+            ranges,
+            index_reader,
+        })
     }
 }
 

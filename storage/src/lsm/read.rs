@@ -1,7 +1,7 @@
 //! Reads of single keys and scans, each with a timeout and charged to its query.
 
 use std::future::ready;
-use std::ops::{Bound, Range};
+use std::ops::{Bound, Range, RangeInclusive};
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::Poll;
@@ -18,6 +18,7 @@ use slatedb::object_store::path::Path as ObjectPath;
 
 use crate::error::StoreError;
 use crate::keys;
+use crate::lsm::cache::fetches::HeldRange;
 use crate::lsm::compaction::garbage;
 use crate::lsm::compaction::tables::{TABLE_SUFFIX, TABLES_FOLDER};
 use crate::lsm::follow::view::{MergedScan, ScanEnd, ScanStep};
@@ -25,11 +26,13 @@ use crate::lsm::{Access, Lsm, OBJECT_STORE, store_error, tracing_account, view_o
 
 /// Bytes that one request of a scan fetches, or its whole range: scans end where the wanted keys
 /// do. SlateDB's default is one block.
-const READ_AHEAD_BYTES: usize = 6 << 20;
+pub(crate) const READ_AHEAD_BYTES: usize = 6 << 20;
 /// Maximum number of requests of one scan in flight.
 const FETCH_TASKS_MAX: usize = 2;
-/// Maximum number of ends of SSTs that one read fetches at once.
-const TAIL_FETCHES_MAX: usize = 8;
+/// Bytes that a scan holds at most.
+pub(crate) const SCAN_BYTES_MAX: u64 = (READ_AHEAD_BYTES * FETCH_TASKS_MAX) as u64;
+/// Maximum number of SSTs from which one read fetches ends or spans at once.
+const SST_FETCHES_MAX: usize = 8;
 
 impl Lsm {
     /// Returns the value of a key.
@@ -145,10 +148,81 @@ impl Lsm {
             .iter()
             .map(|(path, index)| self.fetches.fetch_tail(path, index.clone()).boxed())
             .collect();
-        let fetching = stream::iter(fetches).buffer_unordered(TAIL_FETCHES_MAX);
+        let fetching = stream::iter(fetches).buffer_unordered(SST_FETCHES_MAX);
         let fetching = fetching.for_each(|_| ready(()));
         let _ = tokio::time::timeout(self.read_timeout, account.on(fetching)).await;
         Ok(account.check()?)
+    }
+
+    /// Holds the blocks of SSTs that have some ranges of keys, and those between them, in memory.
+    /// Blocks that are not there are fetched by one request for each SST. Otherwise the scan of
+    /// each range would take its own.
+    ///
+    /// Returns `None` if this is not possible: a request fails, or caches are too small.
+    ///
+    /// Errors: the budget of the query is exceeded.
+    pub(crate) async fn hold_spans(
+        &self,
+        wanted: &[RangeInclusive<&[u8]>],
+    ) -> Result<Option<Vec<HeldRange>>, StoreError> {
+        let (Some(account), Some(first), Some(last)) =
+            (self.account.as_deref(), wanted.first(), wanted.last())
+        else {
+            return Ok(None);
+        };
+        let _read = self.reads.begin();
+        let may_begin_with = |first: &[u8]| first <= *last.end();
+        self.fetch_tails(self.unread_tails(first.start(), may_begin_with)).await?;
+        let files = self.files_from(first.start(), may_begin_with, |file| Some(file.clone()));
+        // Created before they are polled, as for the ends.
+        let holds: Vec<BoxFuture<'_, _>> =
+            files.iter().map(|file| self.hold_span(file, wanted).boxed()).collect();
+        let holding = stream::iter(holds).buffer_unordered(SST_FETCHES_MAX).collect::<Vec<_>>();
+        let held = tokio::time::timeout(self.read_timeout, account.on(holding)).await;
+        account.check()?;
+        let held: Option<Vec<_>> = held.ok().and_then(|held| held.into_iter().collect());
+        Ok(held.map(|held| held.into_iter().flatten().collect()))
+    }
+
+    /// Holds the wanted blocks of an SST that are not in the block cache, and those between them.
+    async fn hold_span(
+        &self,
+        file: &SsTableHandle,
+        wanted: &[RangeInclusive<&[u8]>],
+    ) -> Option<Vec<HeldRange>> {
+        if !self.blocks.has_space(file.info.index_len) {
+            // Each scan would read the index again.
+            return None;
+        }
+        let index = self.index_reader.open_with_handle(file.clone()).ok()?.index().await.ok()?;
+        let (path, index_range) = self.index_of(file);
+        let start_of = |at| index.get(at).map_or(index_range.start, |(offset, _)| offset);
+        let is_missing = |at: &usize| !self.blocks.contains(&(file.id, start_of(*at)).into());
+        let mut held = Vec::new();
+        let mut missing: Option<Range<u64>> = None;
+        for keys in wanted {
+            // As SlateDB, which also looks for versions of the first key in the block before.
+            let from = index.partition_point(|first| first < *keys.start()).saturating_sub(1);
+            let mut blocks =
+                (from..index.partition_point(|first| first <= *keys.end())).filter(is_missing);
+            let Some(first) = blocks.next() else { continue };
+            let last = blocks.last().unwrap_or(first);
+            let range = start_of(first)..start_of(last + 1);
+            match self.fetches.hold(&path, &range) {
+                Some(range) => held.push(range),
+                None => {
+                    let start = missing.map_or(range.start, |before| before.start);
+                    missing = Some(start..range.end);
+                }
+            }
+        }
+        if let Some(missing) = missing {
+            if missing.end - missing.start > SCAN_BYTES_MAX {
+                return None;
+            }
+            held.push(self.fetches.fetch_span(&path, missing).await.ok()?);
+        }
+        Some(held)
     }
 
     /// Returns the SSTs with keys from `start` on whose index is not in memory. `may_begin_with`
@@ -158,23 +232,38 @@ impl Lsm {
         start: &[u8],
         may_begin_with: impl Fn(&[u8]) -> bool,
     ) -> Vec<(ObjectPath, Range<u64>)> {
+        let unread = |file: &SsTableHandle| (!self.has_index(file)).then(|| self.index_of(file));
+        self.files_from(start, may_begin_with, unread)
+    }
+
+    /// Maps the SSTs with keys from `start` on that a query reads; there are none without a query.
+    fn files_from<T>(
+        &self,
+        start: &[u8],
+        may_begin_with: impl Fn(&[u8]) -> bool,
+        map: impl Fn(&SsTableHandle) -> Option<T>,
+    ) -> Vec<T> {
         let segment = keys::segment_len(start).filter(|_| self.account.is_some());
         let Some(segment) = segment.map(|len| &start[..len]) else { return Vec::new() };
-        let unread = |manifest: &VersionedManifest| {
+        let mapped = |manifest: &VersionedManifest| {
             let Some(segment) = manifest.segment(segment) else { return Vec::new() };
             let runs = segment.compacted().iter().flat_map(SortedRun::sst_views);
             let files = segment.l0().iter().chain(runs).map(|view| &view.sst);
-            let is_unread = |file: &&SsTableHandle| {
+            let is_read = |file: &&SsTableHandle| {
                 file.info.first_entry.as_ref().is_some_and(|first| may_begin_with(first))
                     && file.info.last_entry.as_ref().is_some_and(|last| **last >= *start)
-                    && !self.blocks.contains(&(file.id, file.info.index_offset).into())
             };
-            files.filter(is_unread).map(|file| self.index_of(file)).collect()
+            files.filter(is_read).filter_map(&map).collect()
         };
         match &self.access {
-            Access::Writer(db) => unread(&db.subscribe().borrow().current_manifest),
-            Access::Reader(fixed, current) => unread(&view_of(fixed, current).base.manifest),
+            Access::Writer(db) => mapped(&db.subscribe().borrow().current_manifest),
+            Access::Reader(fixed, current) => mapped(&view_of(fixed, current).base.manifest),
         }
+    }
+
+    /// Returns whether the index of an SST is in the block cache.
+    fn has_index(&self, file: &SsTableHandle) -> bool {
+        self.blocks.contains(&(file.id, file.info.index_offset).into())
     }
 
     /// Returns the path of an SST, and the range from its filter or index to the end of its index.

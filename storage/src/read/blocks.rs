@@ -10,16 +10,16 @@ use bytes::Bytes;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use futures::stream::{self, StreamExt, TryStreamExt};
-use model::{Budget, Labels, Reservation, SourceError, TimeRange};
+use model::{Labels, SourceError, TimeRange};
 use smallvec::SmallVec;
 
+use super::spans::{self, RunBlock, Span};
 use super::summaries::{self, WantedSummaries};
 use crate::block::{BlockEntry, DecodedBlock};
 use crate::chunk::{self, ChunkError, FrameHeader};
 use crate::core::CoreCounters;
 use crate::delete::{self, Masks};
 use crate::epoch::Epoch;
-use crate::error::StoreError;
 use crate::keys;
 use crate::lsm::Lsm;
 use crate::parallel::shares::in_shares;
@@ -28,14 +28,8 @@ use crate::samples::columns::{self, BlockKey, BlockSlots, ColumnCache, KeptColum
 use crate::samples::part::{Frame, Part, Parts, Run};
 use crate::sizes::Sizes;
 use crate::summary::edges::Edges;
-use crate::value;
 use crate::window::Window;
 
-/// Bytes of unwanted blocks between two wanted ones up to which all are read together: another
-/// request takes longer than these bytes. A series of a metric is in a block for every two hours.
-const GAP_BYTES_MAX: usize = 1 << 20;
-/// Bytes of unwanted blocks that one scan holds at most, by what it reads ahead.
-const GAPS_IN_MEMORY_MAX: u64 = 12 << 20;
 /// Maximum number of concurrent reads of a partition that have unwanted blocks.
 const GAPS_AT_ONCE: usize = 8;
 /// Work of decoding a block, in series.
@@ -178,12 +172,13 @@ async fn read(
     let bytes = use_cached_columns(source, &mut runs, ids, times, yielder).await?;
     charge(bytes)?;
     let budget = yielder.budget().clone();
-    let spans: Vec<Span> = runs.iter().flat_map(|(metric, runs)| spans_of(*metric, runs)).collect();
-    let gap_count = spans.iter().filter(|span| span.gap_bytes > 0).count();
+    let spans: Vec<Span> =
+        runs.iter().flat_map(|(metric, runs)| spans::of_blocks(blocks_of(*metric, runs))).collect();
+    let gap_count = spans.iter().filter(|span| span.has_gaps()).count();
     let at_once = if gap_count > GAPS_AT_ONCE { GAPS_AT_ONCE } else { source.lsm.reads_at_once() };
     // Created before they are polled: a stream that calls a closure is not seen to be `Send`.
     let reads: Vec<BoxFuture<'_, _>> =
-        spans.iter().map(|span| read_span(source.lsm, span, &budget).boxed()).collect();
+        spans.iter().map(|span| span.read(source.lsm, &budget).boxed()).collect();
     let mut reads = stream::iter(reads).buffered(at_once);
     let mut blocks = Vec::new().into_iter();
     for (metric, runs) in &runs {
@@ -217,6 +212,17 @@ async fn read(
         }
     }
     Ok(parts)
+}
+
+/// Returns the blocks of some runs of a metric, in the order of their keys.
+fn blocks_of(metric: u64, runs: &[WantedRun]) -> impl Iterator<Item = RunBlock> {
+    runs.iter().flat_map(move |run| {
+        run.entries.iter().map(move |(entry, want)| {
+            let key = || keys::block(metric, run.window, run.epoch, entry.first_id);
+            let wanted = matches!(want, BlockRequest::Bytes).then(key);
+            RunBlock { wanted, bytes: u64::from(entry.bytes) }
+        })
+    })
 }
 
 /// Errors: the samples of a wanted block are replaced by summaries.
@@ -484,81 +490,4 @@ fn run_of(
     let is_worthwhile = wanted_count * 2 >= headers.len().max(1) || wanted_count > 0 && is_long;
     let is_kept = are_floats && do_ascend && sample_count <= COLUMN_LEN_MAX && is_worthwhile;
     is_kept.then_some((first.min_ms, last.max_ms, sample_count))
-}
-
-/// Blocks that are read by one scan.
-struct Span {
-    /// Keys of adjacent blocks, between which are unwanted ones.
-    groups: Vec<Vec<Vec<u8>>>,
-    /// Bytes of these unwanted blocks.
-    gap_bytes: u64,
-}
-
-/// Returns the wanted blocks of one metric, in the order of their keys.
-fn spans_of(metric: u64, runs: &[WantedRun]) -> Vec<Span> {
-    let mut spans: Vec<Span> = Vec::new();
-    let mut gap_bytes = usize::MAX;
-    for run in runs {
-        for (entry, want) in &run.entries {
-            if !matches!(want, BlockRequest::Bytes) {
-                gap_bytes = gap_bytes.saturating_add(entry.bytes as usize);
-                continue;
-            }
-            let key = keys::block(metric, run.window, run.epoch, entry.first_id);
-            match spans.last_mut() {
-                Some(Span { groups, .. }) if gap_bytes == 0 => {
-                    groups.last_mut().expect("a span has a group").push(key);
-                }
-                Some(span) if gap_bytes <= GAP_BYTES_MAX => {
-                    span.groups.push(vec![key]);
-                    span.gap_bytes += gap_bytes as u64;
-                }
-                _ => spans.push(Span { groups: vec![vec![key]], gap_bytes: 0 }),
-            }
-            gap_bytes = 0;
-        }
-    }
-    spans
-}
-
-/// Reads the blocks of a span. Without memory for unwanted blocks, these are not read.
-async fn read_span(
-    lsm: &Lsm,
-    Span { groups, gap_bytes }: &Span,
-    budget: &Budget,
-) -> Result<Vec<(Bytes, Bytes)>, StoreError> {
-    let mut of_gaps = Reservation::empty(budget);
-    if of_gaps.grow((*gap_bytes).min(GAPS_IN_MEMORY_MAX)).is_ok() {
-        return scan(lsm, &groups.concat()).await;
-    }
-    let mut blocks = Vec::new();
-    for group in groups {
-        blocks.extend(scan(lsm, group).await?);
-    }
-    Ok(blocks)
-}
-
-/// Reads some blocks, given by their keys in order, by one scan.
-async fn scan(lsm: &Lsm, wanted: &[Vec<u8>]) -> Result<Vec<(Bytes, Bytes)>, StoreError> {
-    let (Some(first), Some(last)) = (wanted.first(), wanted.last()) else {
-        return Ok(Vec::new());
-    };
-    let mut end = last.clone();
-    end.push(0);
-    let mut blocks = Vec::with_capacity(wanted.len());
-    let mut scan = lsm.scan(first, &end).await?;
-    for key in wanted {
-        loop {
-            match scan.next().await? {
-                Some((found, bytes)) if found == *key => {
-                    blocks.push((found, bytes));
-                    break;
-                }
-                // An unwanted block, or one of an unfinished seal.
-                Some((found, _)) if found < *key => {}
-                _ => return Err(value::corrupt(key, "block is missing")),
-            }
-        }
-    }
-    Ok(blocks)
 }

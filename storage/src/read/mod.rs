@@ -10,5 +10,6 @@ pub(crate) mod names;
 mod partition;
 pub(crate) mod select;
 pub(crate) mod series;
+mod spans;
 mod summaries;
 pub(crate) mod warm;

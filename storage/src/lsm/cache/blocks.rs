@@ -78,6 +78,11 @@ impl BlockCache {
         generations.young.contains_key(key) || generations.old.contains_key(key)
     }
 
+    /// Returns whether an entry is small enough to stay in the cache while others are read.
+    pub(crate) fn has_space(&self, bytes: u64) -> bool {
+        bytes <= self.bytes_max as u64 / 4
+    }
+
     fn find(&self, key: &CachedKey) -> Option<CachedEntry> {
         let mut generations = self.generations.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(entry) = generations.young.get(key) {

@@ -1,10 +1,10 @@
 //! Object store that merges reads of SSTs: concurrent reads of the same bytes share one request,
-//! and the end of an SST is fetched with its index.
+//! the end of an SST is fetched with its index, and blocks are fetched with those between them.
 //!
 //! The keys of a day sort its blocks first, then its run directories, forward index and postings.
 //! So a read of the file's index that begins [`TAIL_BYTES`] earlier has the whole index of a small
-//! day. These bytes stay in memory until other ends need their space; blocks that are decoded from
-//! them are in the block cache.
+//! day. These bytes stay in memory until others need their space; blocks that are decoded from them
+//! are in the block cache.
 //!
 //! A reader waits for the request of another one for a limited time, then sends its own. So no
 //! reader depends on the progress of another.
@@ -12,7 +12,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::ops::Range;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -33,8 +33,8 @@ use crate::lsm::objects::layer::{Layer, Layered};
 
 /// Bytes before the index of an SST that are fetched with it.
 const TAIL_BYTES: u64 = 512 << 10;
-/// Share of the limit of the block cache that the ends of SSTs may take.
-const TAILS_SHARE: usize = 4;
+/// Share of the limit of the block cache that ranges of SSTs may take.
+const RANGES_SHARE: usize = 4;
 /// Number of ends of which each has to fit in the limit, or it is not fetched.
 const TAILS_MIN: u64 = 4;
 /// Maximum time that a reader waits for the request of another one.
@@ -43,12 +43,12 @@ const SHARED_WAIT_MAX: Duration = Duration::from_secs(2);
 /// Object store that merges reads of SSTs.
 pub(in crate::lsm) struct Fetches {
     objects: Arc<dyn ObjectStore>,
-    tails: Arc<Tails>,
+    ranges: Arc<Ranges>,
     flights: Mutex<HashMap<(Path, Range<u64>), Flight>>,
 }
 
 /// Request under way, and its result.
-type Flight = Shared<oneshot::Receiver<Fetched>>;
+type Flight = Shared<oneshot::Receiver<Arc<Fetched>>>;
 
 /// Bytes of an object.
 #[derive(Clone)]
@@ -58,31 +58,60 @@ struct Fetched {
     bytes: Bytes,
 }
 
-/// Ends of SSTs, the oldest first.
-pub(in crate::lsm) struct Tails {
+/// Kind of a range that is kept.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum RangeKind {
+    /// The end of an SST, up to its index.
+    Tail,
+    /// Blocks, with those between them.
+    Span,
+}
+
+/// Ranges of SSTs in memory. Beyond the limit the oldest are dropped, spans before tails.
+pub(in crate::lsm) struct Ranges {
     bytes_max: usize,
-    kept: Mutex<KeptTails>,
+    kept: Mutex<KeptRanges>,
 }
 
 #[derive(Default)]
-struct KeptTails {
-    by_path: HashMap<Path, Fetched>,
-    order: VecDeque<Path>,
+struct KeptRanges {
+    /// The queued ranges, and those that only readers hold.
+    by_path: HashMap<Path, Vec<Weak<Fetched>>>,
+    tails: RangeQueue,
+    spans: RangeQueue,
+}
+
+/// Ranges, the oldest first.
+#[derive(Default)]
+struct RangeQueue {
+    ranges: VecDeque<(Path, Arc<Fetched>)>,
     bytes: usize,
 }
 
+/// Keeps a range in memory, also beyond the limit.
+pub(crate) struct HeldRange {
+    _range: Arc<Fetched>,
+}
+
 impl Fetched {
-    /// Returns the part of a range, `None` if some of it is missing.
-    fn slice(&self, range: &Range<u64>) -> Option<Fetched> {
-        let from = usize::try_from(range.start.checked_sub(self.start)?).ok()?;
-        let to = usize::try_from(range.end.checked_sub(self.start)?).ok()?;
-        // A copy: a small block in a cache would keep all bytes in memory.
-        let bytes = Bytes::copy_from_slice(self.bytes.get(from..to)?);
-        Some(Fetched { meta: self.meta.clone(), start: range.start, bytes })
+    fn range(&self) -> Range<u64> {
+        self.start..self.start + self.bytes.len() as u64
+    }
+
+    fn covers(&self, range: &Range<u64>) -> bool {
+        let own = self.range();
+        own.start <= range.start && range.end <= own.end
+    }
+
+    /// Returns a part as a copy: a small block in a cache would keep all bytes in memory.
+    fn copy_of(&self, range: &Range<u64>) -> Fetched {
+        let part = (range.start - self.start) as usize..(range.end - self.start) as usize;
+        let bytes = Bytes::copy_from_slice(&self.bytes[part]);
+        Fetched { meta: self.meta.clone(), start: range.start, bytes }
     }
 
     fn into_result(self) -> GetResult {
-        let range = self.start..self.start + self.bytes.len() as u64;
+        let range = self.range();
         let payload = stream::once(async move { Ok(self.bytes) }).boxed();
         GetResult {
             payload: GetResultPayload::Stream(payload),
@@ -94,10 +123,29 @@ impl Fetched {
     }
 }
 
-impl Tails {
+impl RangeQueue {
+    fn push(&mut self, path: &Path, range: &Arc<Fetched>) {
+        self.bytes += range.bytes.len();
+        self.ranges.push_back((path.clone(), Arc::clone(range)));
+    }
+
+    /// Drops the oldest range; returns whether there was one.
+    fn pop(&mut self) -> bool {
+        let oldest = self.ranges.pop_front();
+        self.bytes -= oldest.as_ref().map_or(0, |(_, range)| range.bytes.len());
+        oldest.is_some()
+    }
+
+    fn remove(&mut self, path: &Path) {
+        self.ranges.retain(|(other, _)| other != path);
+        self.bytes = self.ranges.iter().map(|(_, range)| range.bytes.len()).sum();
+    }
+}
+
+impl Ranges {
     /// Creates an empty cache that takes a share of the limit of the block cache.
-    pub(in crate::lsm) fn new(cache_bytes_max: usize) -> Tails {
-        Tails { bytes_max: cache_bytes_max / TAILS_SHARE, kept: Mutex::default() }
+    pub(in crate::lsm) fn new(cache_bytes_max: usize) -> Ranges {
+        Ranges { bytes_max: cache_bytes_max / RANGES_SHARE, kept: Mutex::default() }
     }
 
     /// Returns the limit.
@@ -105,84 +153,95 @@ impl Tails {
         self.bytes_max
     }
 
-    /// Returns whether the end of an SST is in memory.
-    fn has(&self, path: &Path) -> bool {
-        lock(&self.kept).by_path.contains_key(path)
-    }
-
-    /// Returns the bytes in memory.
+    /// Returns the bytes in memory, without ranges that only readers hold.
     pub(in crate::lsm) fn bytes(&self) -> usize {
-        lock(&self.kept).bytes
+        let kept = lock(&self.kept);
+        kept.tails.bytes + kept.spans.bytes
     }
 
-    fn slice(&self, path: &Path, range: &Range<u64>) -> Option<Fetched> {
-        let tail = lock(&self.kept).by_path.get(path)?.clone();
-        tail.slice(range)
+    /// Returns a range that covers another one.
+    fn covering(&self, path: &Path, range: &Range<u64>) -> Option<Arc<Fetched>> {
+        let kept = lock(&self.kept);
+        let of_path = kept.by_path.get(path)?;
+        of_path.iter().filter_map(Weak::upgrade).find(|known| known.covers(range))
     }
 
-    fn keep(&self, path: &Path, tail: Fetched) {
+    /// Keeps a range as long as a reader holds it, and longer if there is space.
+    fn keep(&self, path: &Path, range: &Arc<Fetched>, kind: RangeKind) {
         let mut kept = lock(&self.kept);
-        let kept = &mut *kept;
-        if tail.bytes.len() > self.bytes_max || kept.by_path.contains_key(path) {
-            return;
+        let KeptRanges { by_path, tails, spans } = &mut *kept;
+        by_path.retain(|_, ranges| {
+            ranges.retain(|range| range.strong_count() > 0);
+            !ranges.is_empty()
+        });
+        by_path.entry(path.clone()).or_default().push(Arc::downgrade(range));
+        if range.bytes.len() <= self.bytes_max {
+            match kind {
+                RangeKind::Tail => tails.push(path, range),
+                RangeKind::Span => spans.push(path, range),
+            }
         }
-        kept.bytes += tail.bytes.len();
-        kept.by_path.insert(path.clone(), tail);
-        kept.order.push_back(path.clone());
-        while kept.bytes > self.bytes_max
-            && let Some(oldest) = kept.order.pop_front()
-        {
-            kept.bytes -= kept.by_path.remove(&oldest).map_or(0, |tail| tail.bytes.len());
-        }
+        while tails.bytes + spans.bytes > self.bytes_max && (spans.pop() || tails.pop()) {}
     }
 
+    /// Forgets all ranges of a file.
     fn remove(&self, path: &Path) {
         let mut kept = lock(&self.kept);
-        if let Some(tail) = kept.by_path.remove(path) {
-            kept.bytes -= tail.bytes.len();
-            kept.order.retain(|other| other != path);
-        }
+        kept.by_path.remove(path);
+        kept.tails.remove(path);
+        kept.spans.remove(path);
     }
 }
 
 impl Fetches {
     /// Wraps an object store.
-    pub(in crate::lsm) fn new(objects: Arc<dyn ObjectStore>, tails: Arc<Tails>) -> Layered<Self> {
-        Layered(Fetches { objects, tails, flights: Mutex::default() })
+    pub(in crate::lsm) fn new(objects: Arc<dyn ObjectStore>, ranges: Arc<Ranges>) -> Layered<Self> {
+        Layered(Fetches { objects, ranges, flights: Mutex::default() })
     }
 
     /// Fetches the end of an SST up to the end of its index, of which `index` is the range. Does
-    /// nothing if the end is in memory, or would take a large part of it.
+    /// nothing if the index is in memory, or if the end would take a large part of it.
     pub(in crate::lsm) async fn fetch_tail(&self, path: &Path, index: Range<u64>) -> Result<()> {
         let range = index.start.saturating_sub(TAIL_BYTES)..index.end;
         let bytes = range.end - range.start;
-        if bytes * TAILS_MIN > self.tails.bytes_max as u64 || self.tails.has(path) {
+        if bytes * TAILS_MIN > self.ranges.bytes_max as u64
+            || self.ranges.covering(path, &index).is_some()
+        {
             return Ok(());
         }
-        let tag = ObjectStoreCallTag::new(TableStoreKind::Main, SstType::Compacted);
-        let options = GetOptions {
-            range: Some(GetRange::Bounded(range.clone())),
-            extensions: tag.into(),
-            ..GetOptions::default()
-        };
-        self.fetch(path, range, options, true).await?;
+        self.fetch(path, range.clone(), of_query(range), Some(RangeKind::Tail)).await?;
         Ok(())
     }
 
-    /// Fetches a range, or waits for the request of another reader. Keeps the range if it is the
-    /// end of an SST.
+    /// Fetches a range of an SST, and holds it.
+    pub(in crate::lsm) async fn fetch_span(
+        &self,
+        path: &Path,
+        range: Range<u64>,
+    ) -> Result<HeldRange> {
+        let options = of_query(range.clone());
+        let range = self.fetch(path, range, options, Some(RangeKind::Span)).await?;
+        Ok(HeldRange { _range: range })
+    }
+
+    /// Holds a range that is in memory.
+    pub(in crate::lsm) fn hold(&self, path: &Path, range: &Range<u64>) -> Option<HeldRange> {
+        self.ranges.covering(path, range).map(|range| HeldRange { _range: range })
+    }
+
+    /// Fetches a range, or waits for the request of another reader. Returns bytes that cover it.
     async fn fetch(
         &self,
         path: &Path,
         range: Range<u64>,
         options: GetOptions,
-        is_tail: bool,
-    ) -> Result<Fetched> {
+        kind: Option<RangeKind>,
+    ) -> Result<Arc<Fetched>> {
         let key = (path.clone(), range);
         let (sender, of_other) = {
             let mut flights = lock(&self.flights);
             // Under the lock: a request ends after its bytes have been kept.
-            if let Some(known) = self.tails.slice(path, &key.1) {
+            if let Some(known) = self.ranges.covering(path, &key.1) {
                 return Ok(known);
             }
             match flights.get(&key) {
@@ -203,15 +262,25 @@ impl Fetches {
         let _landing = sender.is_some().then(|| Landing { fetches: self, key });
         let result = self.objects.get_opts(path, options).await?;
         let (meta, start) = (result.meta.clone(), result.range.start);
-        let fetched = Fetched { meta, start, bytes: result.bytes().await? };
-        if is_tail {
-            self.tails.keep(path, fetched.clone());
+        let fetched = Arc::new(Fetched { meta, start, bytes: result.bytes().await? });
+        if let Some(kind) = kind {
+            self.ranges.keep(path, &fetched, kind);
         }
         if let Some(sender) = sender {
             // Fails if no other reader waits.
-            let _ = sender.send(fetched.clone());
+            let _ = sender.send(Arc::clone(&fetched));
         }
         Ok(fetched)
+    }
+}
+
+/// Returns the options of a read of an SST for a query.
+fn of_query(range: Range<u64>) -> GetOptions {
+    let tag = ObjectStoreCallTag::new(TableStoreKind::Main, SstType::Compacted);
+    GetOptions {
+        range: Some(GetRange::Bounded(range)),
+        extensions: tag.into(),
+        ..GetOptions::default()
     }
 }
 
@@ -244,10 +313,14 @@ impl Layer for Fetches {
             return self.objects.get_opts(from, options).await;
         };
         if is_retry {
-            self.tails.remove(from);
+            self.ranges.remove(from);
             return self.objects.get_opts(from, options).await;
         }
-        Ok(self.fetch(from, range, options, false).await?.into_result())
+        let fetched = self.fetch(from, range.clone(), options, None).await?;
+        Ok(match fetched.covers(&range) && fetched.range() != range {
+            true => fetched.copy_of(&range).into_result(),
+            false => Arc::unwrap_or_clone(fetched).into_result(),
+        })
     }
 }
 
@@ -299,8 +372,8 @@ mod tests {
         objects.put(&path, bytes.into()).await.unwrap();
         let (reads, failing) = (AtomicUsize::new(0), AtomicUsize::new(0));
         let gate = Arc::new(Gate { objects, reads, failing, permits: Semaphore::new(permits) });
-        let tails = Arc::new(Tails::new(16 << 20));
-        let fetches = Fetches::new(Arc::new(Layered(Arc::clone(&gate))), tails);
+        let ranges = Arc::new(Ranges::new(16 << 20));
+        let fetches = Fetches::new(Arc::new(Layered(Arc::clone(&gate))), ranges);
         (gate, fetches, path)
     }
 
@@ -375,30 +448,74 @@ mod tests {
             read(&fetches, &path, inside.start..2000 * KIB + 1).await.unwrap();
             assert_eq!(reads(&gate), 3);
             fetches.get_opts(&path, options(inside.clone(), true)).await.unwrap();
-            assert_eq!((reads(&gate), fetches.tails.bytes()), (4, 0));
+            assert_eq!((reads(&gate), fetches.ranges.bytes()), (4, 0));
             read(&fetches, &path, inside).await.unwrap();
             assert_eq!(reads(&gate), 5);
         });
     }
 
     #[test]
-    fn the_oldest_ends_are_dropped_beyond_the_limit() {
-        let tails = Tails::new(400);
-        let path = |number: usize| Path::from(format!("{number}.sst"));
-        let meta = |location| ObjectMeta {
-            location,
+    fn blocks_of_a_span_are_in_memory_while_it_is_held() {
+        harness::run(async {
+            let (gate, fetches, path) = rig(9).await;
+            let span = 100 * KIB..1000 * KIB;
+            let inside = 200 * KIB..204 * KIB;
+            assert!(fetches.hold(&path, &inside).is_none());
+            let held = fetches.fetch_span(&path, span.clone()).await.unwrap();
+            let also = fetches.hold(&path, &inside).unwrap();
+            let expected = gate.objects.get_range(&path, inside.clone()).await.unwrap();
+            assert_eq!(read(&fetches, &path, inside.clone()).await.unwrap(), expected);
+            assert_eq!(reads(&gate), 1);
+            // The end of another file takes the space.
+            let end = fetched(fetches.ranges.bytes_max());
+            fetches.ranges.keep(&Path::from("other.sst"), &end, RangeKind::Tail);
+            drop(held);
+            assert_eq!(read(&fetches, &path, inside.clone()).await.unwrap(), expected);
+            assert_eq!(reads(&gate), 1);
+            drop(also);
+            read(&fetches, &path, inside).await.unwrap();
+            assert_eq!(reads(&gate), 2);
+        });
+    }
+
+    fn fetched(len: usize) -> Arc<Fetched> {
+        let meta = ObjectMeta {
+            location: Path::default(),
             last_modified: std::time::SystemTime::UNIX_EPOCH.into(),
-            size: 40,
+            size: len as u64,
             e_tag: None,
             version: None,
         };
-        for number in 0..4 {
-            let bytes = Bytes::from(vec![number as u8; 40]);
-            tails.keep(&path(number), Fetched { meta: meta(path(number)), start: 0, bytes });
-        }
-        assert_eq!(tails.bytes(), 80);
-        assert_eq!([0, 1, 2, 3].map(|number| tails.has(&path(number))), [false, false, true, true]);
-        assert_eq!(tails.slice(&path(3), &(8..9)).unwrap().bytes, [3_u8][..]);
-        assert!(tails.slice(&path(3), &(8..41)).is_none());
+        Arc::new(Fetched { meta, start: 0, bytes: vec![7; len].into() })
+    }
+
+    #[test]
+    fn the_oldest_ranges_are_dropped_beyond_the_limit_spans_first() {
+        use RangeKind::{Span, Tail};
+        let ranges = Ranges::new(400);
+        let path = |number: usize| Path::from(format!("{number}.sst"));
+        let state = || {
+            let known = [0, 1, 2, 3, 4].map(|n| ranges.covering(&path(n), &(8..30)).is_some());
+            (known, ranges.bytes())
+        };
+        ranges.keep(&path(0), &fetched(40), Tail);
+        ranges.keep(&path(1), &fetched(30), Span);
+        ranges.keep(&path(2), &fetched(30), Span);
+        assert_eq!(state(), ([true, true, true, false, false], 100));
+        ranges.keep(&path(3), &fetched(30), Tail);
+        assert_eq!(state(), ([true, false, true, true, false], 100));
+        ranges.keep(&path(4), &fetched(60), Tail);
+        assert_eq!(state(), ([false, false, false, true, true], 90));
+        // Too long, but held.
+        let long = fetched(101);
+        ranges.keep(&path(1), &long, Span);
+        assert_eq!(state(), ([false, true, false, true, true], 90));
+        drop(long);
+        assert_eq!(state(), ([false, false, false, true, true], 90));
+        assert!(ranges.covering(&path(3), &(8..31)).is_none());
+        ranges.remove(&path(3));
+        ranges.keep(&path(0), &fetched(1), Span);
+        assert_eq!(state(), ([false, false, false, false, true], 61));
+        assert_eq!(lock(&ranges.kept).by_path.len(), 2, "dropped ranges are forgotten");
     }
 }
