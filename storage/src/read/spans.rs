@@ -167,7 +167,8 @@ async fn scan<'a>(
         loop {
             match scan.next().await? {
                 Some((found, bytes)) if found == *key => {
-                    blocks.push((found, bytes));
+                    // A copy: a value keeps all bytes of its request in memory.
+                    blocks.push((found, Bytes::copy_from_slice(&bytes)));
                     break;
                 }
                 // An unwanted block, or one of an unfinished seal.

@@ -9,6 +9,7 @@ mod damaged_objects;
 mod delete;
 mod exemplars_and_metadata;
 mod faults;
+mod fetched;
 mod follow;
 pub(crate) mod harness;
 mod histograms;
