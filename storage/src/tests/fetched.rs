@@ -1,7 +1,7 @@
-//! Bytes of requests, which a query holds no longer than it reads.
+//! Bytes of requests: a query holds them no longer than it reads, and fetches damaged ones again.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -12,16 +12,21 @@ use slatedb::object_store::path::Path;
 use slatedb::object_store::{GetOptions, GetResult, GetResultPayload, ObjectStore, Result};
 
 use super::harness::{self, labels, open_with};
-use crate::StoreOptions;
 use crate::lsm::{Layer, Layered};
 use crate::sizes::Sizes;
 use crate::window::PARTITION_MS;
+use crate::{Store, StoreOptions};
+
+/// Length of a response that has blocks of many series.
+const LONG: usize = 1 << 20;
 
 /// Object store that counts the bytes of its responses which are in memory.
 #[derive(Debug)]
 struct Counted {
     objects: Arc<dyn ObjectStore>,
     held: Arc<AtomicUsize>,
+    /// Whether the next long response is damaged.
+    is_damaging: AtomicBool,
 }
 
 struct Response {
@@ -42,7 +47,7 @@ impl Drop for Response {
 }
 
 #[async_trait]
-impl Layer for Counted {
+impl Layer for Arc<Counted> {
     fn below(&self) -> &dyn ObjectStore {
         &*self.objects
     }
@@ -51,7 +56,11 @@ impl Layer for Counted {
         let result = self.objects.get_opts(from, options).await?;
         let (meta, range) = (result.meta.clone(), result.range.clone());
         let (attributes, extensions) = (result.attributes.clone(), result.extensions.clone());
-        let response = Response { bytes: result.bytes().await?, held: Arc::clone(&self.held) };
+        let mut bytes = result.bytes().await?;
+        if bytes.len() > LONG && self.is_damaging.swap(false, Ordering::Relaxed) {
+            bytes = bytes.iter().map(|byte| byte ^ 1).collect();
+        }
+        let response = Response { bytes, held: Arc::clone(&self.held) };
         self.held.fetch_add(response.bytes.len(), Ordering::Relaxed);
         let payload = stream::once(async move { Ok(Bytes::from_owner(response)) }).boxed();
         let payload = GetResultPayload::Stream(payload);
@@ -59,18 +68,20 @@ impl Layer for Counted {
     }
 }
 
-#[test]
-fn loaded_series_do_not_hold_the_bytes_of_requests() {
-    harness::run(async {
-        let held = Arc::new(AtomicUsize::new(0));
-        let counted = Counted { objects: harness::memory(), held: Arc::clone(&held) };
-        let objects: Arc<dyn ObjectStore> = Arc::new(Layered(counted));
-        let options = StoreOptions {
-            sizes: Sizes::default(),
-            // Caches keep nothing.
-            cache_bytes_max: 0,
-            ..harness::options()
-        };
+/// A store of a day of 500 series of one metric.
+struct Day {
+    counted: Arc<Counted>,
+    objects: Arc<dyn ObjectStore>,
+    options: StoreOptions,
+}
+
+impl Day {
+    async fn new(cache_bytes_max: usize) -> Day {
+        let (held, is_damaging) = (Arc::default(), AtomicBool::new(false));
+        let counted = Arc::new(Counted { objects: harness::memory(), held, is_damaging });
+        let objects: Arc<dyn ObjectStore> = Arc::new(Layered(Arc::clone(&counted)));
+        let options =
+            StoreOptions { sizes: Sizes::default(), cache_bytes_max, ..harness::options() };
         let store = open_with(&objects, options.clone()).await.unwrap();
         let mut batch = Batch::default();
         for number in 0..500_u64 {
@@ -82,21 +93,36 @@ fn loaded_series_do_not_hold_the_bytes_of_requests() {
         store.append(batch).await.unwrap();
         store.seal_all().await.unwrap();
         store.close().await.unwrap();
+        Day { counted, objects, options }
+    }
 
+    /// Opens the store with empty caches.
+    async fn open(&self) -> Store {
+        open_with(&self.objects, self.options.clone()).await.unwrap()
+    }
+}
+
+fn selection(pods: &str) -> Selection {
+    let pods = Matcher::new(MatchOp::Regex, "pod", pods).unwrap();
+    Selection {
+        matchers: vec![Matcher::equal("__name__", "up"), pods],
+        times: TimeRange::new(0, PARTITION_MS - 1),
+        only_newest: false,
+        windows: None,
+    }
+}
+
+#[test]
+fn loaded_series_do_not_hold_the_bytes_of_requests() {
+    harness::run(async {
+        // Caches keep nothing.
+        let day = Day::new(0).await;
         // All blocks are wanted, or one of eight.
         for (pods, count) in [(".*", 500), ("pod-300", 1)] {
-            let store = open_with(&objects, options.clone()).await.unwrap();
-            let selection = Selection {
-                matchers: vec![
-                    Matcher::equal("__name__", "up"),
-                    Matcher::new(MatchOp::Regex, "pod", pods).unwrap(),
-                ],
-                times: TimeRange::new(0, PARTITION_MS - 1),
-                only_newest: false,
-                windows: None,
-            };
-            let set = store.select(&selection, &Budget::unlimited()).await.unwrap();
+            let store = day.open().await;
+            let set = store.select(&selection(pods), &Budget::unlimited()).await.unwrap();
             assert_eq!(set.len(), count);
+            let held = &day.counted.held;
             // Reads ahead may end later.
             let released = async {
                 while held.load(Ordering::Relaxed) > 0 {
@@ -107,6 +133,25 @@ fn loaded_series_do_not_hold_the_bytes_of_requests() {
             assert!(released.is_ok(), "{} bytes are held", held.load(Ordering::Relaxed));
             assert!(set.encoded_bytes() > 0);
             store.close().await.unwrap();
+        }
+    });
+}
+
+#[test]
+fn blocks_that_arrive_damaged_are_fetched_again() {
+    harness::run(async {
+        // The end of the file is not kept, and the index is.
+        let day = Day::new(2 << 20).await;
+        for pods in [".*", "pod-300"] {
+            let mut read = Vec::new();
+            for is_damaging in [false, true] {
+                let store = day.open().await;
+                day.counted.is_damaging.store(is_damaging, Ordering::Relaxed);
+                read.push(harness::read_selection(&store, &selection(pods)).await.unwrap());
+                assert!(!day.counted.is_damaging.load(Ordering::Relaxed), "nothing was damaged");
+                store.close().await.unwrap();
+            }
+            assert_eq!(read[0], read[1]);
         }
     });
 }
