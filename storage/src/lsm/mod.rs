@@ -34,7 +34,7 @@ use slatedb::{CloseReason, Db, DbStatus, ErrorKind, SstReader, VersionedManifest
 
 use cache::blocks::BlockCacheStats;
 use cache::disk::{DiskCache, DiskCacheStats};
-use cache::fetches::{Fetches, Ranges};
+use cache::fetches::Fetches;
 pub(crate) use compaction::garbage::{ReadGuard, ReadTracker};
 pub(crate) use compaction::orphans::OrphanStats;
 pub(crate) use follow::follower::{FollowStep, LsmFollower};
@@ -83,9 +83,8 @@ pub(crate) struct Lsm {
     read_timeout: Duration,
     blocks: Arc<cache::blocks::BlockCache>,
     fetches: Arc<Layered<Fetches>>,
-    ranges: Arc<Ranges>,
     /// Reader of the indexes of SSTs.
-    index_reader: Arc<SstReader>,
+    indexes: Arc<SstReader>,
     files: snapshot::Files,
     disk: Option<DiskCache>,
     counters: Arc<objects::metered::RequestCounters>,
@@ -372,7 +371,7 @@ impl Lsm {
     /// Returns statistics of the block cache.
     pub(crate) fn block_cache_stats(&self) -> BlockCacheStats {
         let blocks = self.blocks.stats();
-        BlockCacheStats { bytes: blocks.bytes + self.ranges.bytes(), ..blocks }
+        BlockCacheStats { bytes: blocks.bytes + self.fetches.ranges().bytes(), ..blocks }
     }
 
     /// Returns statistics of the disk cache, all 0 without one.

@@ -84,17 +84,8 @@ impl Lsm {
         let near = Arc::clone(&location.object_store);
         let status = Arc::clone(ownership.status());
         let guarded = Arc::new(Guarded::new(near, location.path.clone(), status));
-        let ObjectLayers {
-            counters,
-            failures,
-            verified,
-            counted,
-            fetches,
-            disk,
-            blocks,
-            ranges,
-            index_reader,
-        } = ObjectLayers::of(guarded, location, options, reader)?;
+        let ObjectLayers { counters, failures, verified, counted, fetches, disk, blocks, indexes } =
+            ObjectLayers::of(guarded, location, options, reader)?;
         let compaction_requests = schedule::CompactionRequests::default();
         let reads = garbage::ReadTracker::default();
         let current = garbage::CurrentTables::default();
@@ -130,8 +121,7 @@ impl Lsm {
             read_timeout: options.read_timeout,
             blocks,
             fetches,
-            ranges,
-            index_reader,
+            indexes,
             disk,
             files,
             counters,
@@ -157,17 +147,8 @@ impl Lsm {
         is_pinned: bool,
     ) -> Result<(Lsm, LsmFollower), StoreError> {
         let near = Arc::clone(&location.object_store);
-        let ObjectLayers {
-            counters,
-            failures,
-            verified,
-            counted,
-            fetches,
-            disk,
-            blocks,
-            ranges,
-            index_reader,
-        } = ObjectLayers::of(near, location, options, None)?;
+        let ObjectLayers { counters, failures, verified, counted, fetches, disk, blocks, indexes } =
+            ObjectLayers::of(near, location, options, None)?;
         let folder = location.lsm_folder();
         let noted = folder.as_deref().and_then(mark::noted);
         let cache: Arc<dyn DbCache> = Arc::clone(&blocks) as _;
@@ -199,8 +180,7 @@ impl Lsm {
             read_timeout: options.read_timeout,
             blocks,
             fetches,
-            ranges,
-            index_reader,
+            indexes,
             disk,
             files: snapshot::Files::of(location),
             counters,
@@ -238,8 +218,7 @@ struct ObjectLayers {
     fetches: Arc<Layered<Fetches>>,
     disk: Option<DiskCache>,
     blocks: Arc<blocks::BlockCache>,
-    ranges: Arc<Ranges>,
-    index_reader: Arc<SstReader>,
+    indexes: Arc<SstReader>,
 }
 
 impl ObjectLayers {
@@ -270,28 +249,18 @@ impl ObjectLayers {
             objects = Arc::new(cache);
         }
         let (blocks, ranges) = match reader {
-            Some(reader) => (Arc::clone(&reader.blocks), Arc::clone(&reader.ranges)),
+            Some(reader) => (Arc::clone(&reader.blocks), Arc::clone(reader.fetches.ranges())),
             None => {
                 let ranges = Arc::new(Ranges::new(options.cache_bytes_max));
                 let blocks_max = options.cache_bytes_max - ranges.bytes_max();
                 (Arc::new(blocks::BlockCache::new(blocks_max)), ranges)
             }
         };
-        let fetches = Arc::new(Fetches::new(objects, Arc::clone(&ranges)));
+        let fetches = Arc::new(Fetches::new(objects, ranges));
         let cache: Arc<dyn DbCache> = Arc::clone(&blocks) as _;
         let (path, objects) = (location.path.clone(), Arc::clone(&fetches) as _);
-        let index_reader = Arc::new(SstReader::new(path, objects, Some(cache), None));
-        Ok(ObjectLayers {
-            counters,
-            failures,
-            verified,
-            counted,
-            fetches,
-            disk,
-            blocks,
-            ranges,
-            index_reader,
-        })
+        let indexes = Arc::new(SstReader::new(path, objects, Some(cache), None));
+        Ok(ObjectLayers { counters, failures, verified, counted, fetches, disk, blocks, indexes })
     }
 }
 

@@ -194,7 +194,7 @@ impl Lsm {
             // Each scan would read the index again.
             return None;
         }
-        let index = self.index_reader.open_with_handle(file.clone()).ok()?.index().await.ok()?;
+        let index = self.indexes.open_with_handle(file.clone()).ok()?.index().await.ok()?;
         let (path, index_range) = self.index_of(file);
         let start_of = |at| index.get(at).map_or(index_range.start, |(offset, _)| offset);
         let is_missing = |at: &usize| !self.blocks.contains(&(file.id, start_of(*at)).into());

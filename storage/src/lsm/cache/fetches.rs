@@ -199,6 +199,11 @@ impl Fetches {
         Layered(Fetches { objects, ranges, flights: Mutex::default() })
     }
 
+    /// Returns the ranges in memory.
+    pub(in crate::lsm) fn ranges(&self) -> &Arc<Ranges> {
+        &self.ranges
+    }
+
     /// Fetches the end of an SST up to the end of its index, of which `index` is the range. Does
     /// nothing if the index is in memory, or if the end would take a large part of it.
     pub(in crate::lsm) async fn fetch_tail(&self, path: &Path, index: Range<u64>) -> Result<()> {
