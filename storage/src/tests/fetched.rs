@@ -82,7 +82,6 @@ impl Day {
         let objects: Arc<dyn ObjectStore> = Arc::new(Layered(Arc::clone(&counted)));
         let options =
             StoreOptions { sizes: Sizes::default(), cache_bytes_max, ..harness::options() };
-        let store = open_with(&objects, options.clone()).await.unwrap();
         let mut batch = Batch::default();
         for number in 0..500_u64 {
             let pod = format!("pod-{number}");
@@ -90,9 +89,7 @@ impl Day {
             let samples: Vec<_> = (0..1440).map(sample).collect();
             batch.push(&labels(&[("__name__", "up"), ("pod", &pod)]), &samples);
         }
-        store.append(batch).await.unwrap();
-        store.seal_all().await.unwrap();
-        store.close().await.unwrap();
+        harness::seal_in(&objects, &options, batch).await;
         Day { counted, objects, options }
     }
 

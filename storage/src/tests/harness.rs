@@ -117,6 +117,14 @@ pub(crate) async fn open_with(
     Store::open_at(&Location::on(Arc::clone(objects)), options).await
 }
 
+/// Creates a store, and closes it with a sealed batch.
+pub(crate) async fn seal_in(objects: &Arc<dyn ObjectStore>, options: &StoreOptions, batch: Batch) {
+    let store = open_with(objects, options.clone()).await.unwrap();
+    store.append(batch).await.unwrap();
+    store.seal_all().await.unwrap();
+    store.close().await.unwrap();
+}
+
 /// Returns a label set.
 pub(crate) fn labels(pairs: &[(&str, &str)]) -> Labels {
     Labels::from_pairs(pairs.iter().copied())

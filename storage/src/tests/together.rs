@@ -107,10 +107,7 @@ impl Day {
             read_timeout: Duration::from_secs(300),
             ..harness::options()
         };
-        let store = open_with(&objects, options.clone()).await.unwrap();
-        store.append(batch).await.unwrap();
-        store.seal_all().await.unwrap();
-        store.close().await.unwrap();
+        harness::seal_in(&objects, &options, batch).await;
         let store = open_with(&objects, options.clone()).await.unwrap();
         while store.stats().uncompacted_segments > 0 {
             tokio::task::yield_now().await;
