@@ -25,14 +25,12 @@ pub(super) struct RunBlock {
 }
 
 /// Blocks that are read together.
-#[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Span {
     /// Between groups are unwanted blocks.
     groups: Vec<BlockGroup>,
 }
 
 /// Adjacent blocks, at least one.
-#[derive(Debug, PartialEq, Eq)]
 struct BlockGroup {
     /// Bytes of the unwanted blocks since the group before; 0 if it is the first one.
     gap_bytes: u64,
