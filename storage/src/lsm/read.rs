@@ -217,7 +217,7 @@ impl Lsm {
             }
         }
         if let Some(missing) = missing {
-            if missing.end - missing.start > SCAN_BYTES_MAX {
+            if missing.end.saturating_sub(missing.start) > SCAN_BYTES_MAX {
                 return None;
             }
             held.push(self.fetches.fetch_span(&path, missing).await.ok()?);
